@@ -1,0 +1,1 @@
+"""Dialects, linear layouts, analyses and passes that every target shares. Names no vendor and imports no frontend."""

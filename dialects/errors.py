@@ -1,0 +1,95 @@
+"""One class per kind of mistake. Each message says what was found, what is allowed and what to change.
+
+``CompilationError`` carries the place in the user's source; whoever knows the place raises it or calls ``at``.
+"""
+
+from __future__ import annotations
+
+import linecache
+
+
+class TilewrightError(Exception):
+    """Base of every error that Tilewright raises on purpose."""
+
+
+class CompilationError(TilewrightError):
+    """A mistake in a kernel: file, line and column of the user's code, the line quoted with a caret, and the message."""
+
+    def __init__(self, message: str, file: str | None = None, line: int = 0, col: int = 0, source_line: str | None = None):
+        self.message, self.file, self.line, self.col = message, file, line, col
+        if source_line is None and file:
+            source_line = linecache.getline(file, line)
+        self.source_line = (source_line or "").rstrip("\n")
+        super().__init__(self.__str__())
+
+    def __str__(self) -> str:
+        if not self.file:
+            return self.message
+        text = f"{self.file}:{self.line}:{self.col + 1}: {self.message}"
+        if self.source_line:
+            text += f"\n    {self.source_line}\n    {' ' * self.col}^"
+        return text
+
+    def at(self, file: str, line: int, col: int) -> CompilationError:
+        """This error with its place; unchanged where it has one already."""
+        return self if self.file else type(self)(self.message, file, line, col)
+
+
+class NameResolutionError(CompilationError):
+    """A name that is not defined, or is a global that is not a constexpr."""
+
+
+class ShapeMismatchError(CompilationError):
+    """Shapes that do not fit, or a block dim that is not a power of two."""
+
+
+class TypeMismatchError(CompilationError):
+    """An operand or argument of a type that the operation does not take."""
+
+
+class UnsupportedLanguageConstruct(CompilationError):
+    """Python that the language does not have."""
+
+
+class CompileTimeAssertionFailure(CompilationError):
+    """A static_assert that does not hold."""
+
+
+class UnsupportedOnTargetError(CompilationError):
+    """Valid code that this target or arch cannot run; says which can."""
+
+
+class InternalCompilerError(CompilationError):
+    """A pass failed; names the pass and the reproducer file."""
+
+
+class UnsupportedArchError(TilewrightError):
+    """An arch the target does not know; names those it knows."""
+
+
+class TargetNotFoundError(TilewrightError):
+    """No such target, or its plugin is broken."""
+
+
+class DriverNotFoundError(TilewrightError):
+    """The vendor's driver or its Python package is missing; says what to install."""
+
+
+class AssemblerNotFoundError(TilewrightError):
+    """No assembler or linker for the last stage; says what to install."""
+
+
+class OutOfResources(TilewrightError):
+    """More shared memory, registers or threads than the device has; names the amount, the limit and what to lower."""
+
+    def __init__(self, required: int, limit: int, name: str, hint: str = ""):
+        self.required, self.limit, self.name = required, limit, name
+        super().__init__(f"out of resource: {name}: {required} needed, {limit} available. "
+                         + (hint or "Reducing block sizes or `num_stages` may help."))
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (type(self), (self.required, self.limit, self.name))
+
+
+class ArgumentError(TilewrightError):
+    """A launch argument that the kernel or the target cannot take (missing, of an unknown kind, on another device)."""

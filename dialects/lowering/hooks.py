@@ -1,0 +1,98 @@
+"""What the shared lowering asks of a GPU-like target: thread indices, barriers, shuffles, memory and matrix instructions.
+
+A target subclasses ``TargetHooks``. ``b`` is a ``dialects.lowering.builder.LLVMBuilder``; values are ``ir.Value``s of LLVM
+types; ``pred`` is an i1 value or None for always. Pointers: ``!llvm.ptr<1>`` global, ``!llvm.ptr<3>`` shared.
+Defaults are plain LLVM; a method that raises NotImplementedError must be given by the target if a kernel needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.dialects.matrix_ops import MatrixOp
+
+
+class TargetHooks:
+    """One per (arch, options)."""
+
+    warp_size: int = 32
+    shared_address_space: int = 3
+    global_address_space: int = 1
+    has_async_copy: bool = False
+
+    # -- kernel
+    def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
+        """Set calling convention and attributes of the kernel's llvm.func (maxntid, flat work-group size, …)."""
+        raise NotImplementedError
+
+    # -- indices; all i32
+    def thread_id(self, b: Any) -> Any:
+        raise NotImplementedError
+
+    def program_id(self, b: Any, axis: int) -> Any:
+        raise NotImplementedError
+
+    def num_programs(self, b: Any, axis: int) -> Any:
+        raise NotImplementedError
+
+    # -- synchronisation
+    def barrier(self, b: Any) -> None:
+        raise NotImplementedError
+
+    def warp_barrier(self, b: Any) -> None:
+        """Order shared-memory accesses within a warp. Lockstep targets need nothing."""
+
+    # -- lanes: 32-bit values
+    def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:
+        raise NotImplementedError
+
+    def shuffle_idx(self, b: Any, value: Any, lane: Any) -> Any:
+        """``value`` as lane number ``lane`` (i32, may differ by lane) holds it."""
+        raise NotImplementedError
+
+    # -- global memory: ``type`` is an LLVM scalar or vector type of at most capabilities.max_vector_bits
+    def load_global(self, b: Any, ptr: Any, type: Any, pred: Any, other: Any, cache: str, evict: str, volatile: bool,
+                    align: int) -> Any:
+        """Value of ``type``; where ``pred`` is false ``other`` (same type; None: 0), touching no memory."""
+        raise NotImplementedError
+
+    def store_global(self, b: Any, ptr: Any, value: Any, pred: Any, cache: str, evict: str, align: int) -> None:
+        raise NotImplementedError
+
+    def atomic_rmw(self, b: Any, op: str, ptr: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
+        raise NotImplementedError
+
+    def atomic_cas(self, b: Any, ptr: Any, cmp: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
+        raise NotImplementedError
+
+    # -- shared memory: plain LLVM loads and stores, unless the target overrides
+    def load_shared(self, b: Any, ptr: Any, type: Any, align: int) -> Any:
+        return b.load(ptr, type, align=align)
+
+    def store_shared(self, b: Any, ptr: Any, value: Any, pred: Any, align: int) -> None:
+        if pred is None:
+            b.store(value, ptr, align=align)
+        else:
+            b.if_then(pred, lambda: b.store(value, ptr, align=align))
+
+    def load_matrix(self, b: Any, plan: Any) -> list[Any] | None:
+        """Whole local_load by a matrix-load instruction (ldmatrix, ds_read_tr), or None where it does not fit."""
+        return None
+
+    # -- matrix instructions
+    def mma(self, b: Any, row: MatrixOp, a: Sequence[Any], bv: Sequence[Any], c: Sequence[Any]) -> list[Any]:
+        """One instruction: per-thread element values in the row's register order (element type values, unpacked);
+        returns the new accumulator elements. The hook packs elements into the instruction's registers."""
+        raise NotImplementedError
+
+    # -- async copies global → shared
+    def async_copy(self, b: Any, dst: Any, src: Any, num_bytes: int, pred: Any, cache: str, evict: str) -> None:
+        """Start one copy; where ``pred`` is false zeros are written."""
+        raise NotImplementedError
+
+    def async_commit(self, b: Any) -> None:
+        raise NotImplementedError
+
+    def async_wait(self, b: Any, num: int) -> None:
+        raise NotImplementedError

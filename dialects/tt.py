@@ -1,0 +1,370 @@
+"""The tt dialect: tile-level operations, before any layout is chosen.
+
+Values are scalars (``i32``, ``f32``, ``!tt.ptr<f32, 1 : i32>``) or ranked tensors of them with power-of-two dims.
+Elementwise arithmetic is upstream ``arith``/``math`` on scalars and tensors, functions are ``func.func``/``func.return``
+(the kernel carries the unit attribute ``tt.kernel``), and control flow is ``scf.if/for/while`` only: every function has
+one block. Integers are signless; signed and unsigned meanings are different ops. MLIR's IRDL allows only lower-case
+letters, digits and underscores in names, which is where Triton's ``reduce.return`` and ``sizePerThread`` differ from ours.
+
+Hints are discardable attributes: ``tt.divisibility`` (i32) on function arguments; ``tt.divisibility``,
+``tt.contiguity`` and ``tt.constancy`` (array<i32>, one entry a dim) on the op that makes a value.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from tilewright.dialects._mlir import ext, ir
+
+Pure = ext.Pure
+# IRDL as bound today cannot constrain builtin attributes by class; the names document what is expected.
+IntegerAttr = StringAttr = BoolAttr = DenseI32ArrayAttr = Any
+IsTerminator = ir.IsTerminatorTrait
+
+CACHE_MODIFIERS = ("none", "ca", "cg", "cs", "cv", "wb", "wt")
+EVICTION_POLICIES = ("normal", "evict_first", "evict_last")
+RMW_OPS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "xchg")
+MEM_SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
+MEM_SCOPES = ("cta", "gpu", "sys")
+INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+class TT(ext.Dialect, name="tt"):
+    """Tile operations without layouts."""
+
+
+class PtrType(TT.Type, name="ptr"):
+    """Pointer to ``pointee`` in address space ``space`` (1 = global). Text: ``!tt.ptr<f32, 1 : i32>``."""
+
+    pointee: Any
+    space: Any
+
+    @staticmethod
+    def of(pointee: Any, space: int = 1) -> "PtrType":
+        return PtrType.get(pointee, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), space))
+
+    @property
+    def pointee_type(self) -> Any:
+        """The pointed-to ``ir.Type``."""
+        return ir.TypeAttr(self.params[0]).value
+
+
+class GetProgramIdOp(TT.Operation, name="get_program_id", traits=[Pure]):
+    """Index of this program along grid dimension ``axis`` (i32 attr 0..2). Result i32."""
+
+    result: ext.Result[Any]
+    axis: IntegerAttr
+
+
+class GetNumProgramsOp(TT.Operation, name="get_num_programs", traits=[Pure]):
+    """Size of the grid along ``axis``. Result i32."""
+
+    result: ext.Result[Any]
+    axis: IntegerAttr
+
+
+class MakeRangeOp(TT.Operation, name="make_range", traits=[Pure]):
+    """``[start, end)`` as tensor<(end-start) x i32>."""
+
+    result: ext.Result[Any]
+    start: IntegerAttr
+    end: IntegerAttr
+
+
+class SplatOp(TT.Operation, name="splat", traits=[Pure]):
+    """Scalar ``src`` to every element of the result tensor."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class UnsplatOp(TT.Operation, name="unsplat", traits=[Pure]):
+    """The one element of a tensor of one element, as a scalar."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class BroadcastOp(TT.Operation, name="broadcast", traits=[Pure]):
+    """Repeat dims of size 1 to the result's shape; ranks are equal."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class ExpandDimsOp(TT.Operation, name="expand_dims", traits=[Pure]):
+    """Insert a dim of size 1 at ``axis`` (i32 attr)."""
+
+    result: ext.Result[Any]
+    axis: IntegerAttr
+    src: ext.Operand[Any]
+
+
+class ReshapeOp(TT.Operation, name="reshape", traits=[Pure]):
+    """Same elements in row-major order under another shape; with ``allow_reorder`` in any order."""
+
+    result: ext.Result[Any]
+    allow_reorder: BoolAttr
+    src: ext.Operand[Any]
+
+
+class TransOp(TT.Operation, name="trans", traits=[Pure]):
+    """Permute dims: result dim i is source dim ``order[i]`` (array<i32>)."""
+
+    result: ext.Result[Any]
+    order: DenseI32ArrayAttr
+    src: ext.Operand[Any]
+
+
+class JoinOp(TT.Operation, name="join", traits=[Pure]):
+    """Stack two equal tensors along a new last dim of size 2."""
+
+    result: ext.Result[Any]
+    lhs: ext.Operand[Any]
+    rhs: ext.Operand[Any]
+
+
+class SplitOp(TT.Operation, name="split", traits=[Pure]):
+    """Undo join: the two halves of the last dim, which has size 2."""
+
+    out_lhs: ext.Result[Any]
+    out_rhs: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class CatOp(TT.Operation, name="cat", traits=[Pure]):
+    """Concatenate two rank-1 tensors; the order of the elements is not promised."""
+
+    result: ext.Result[Any]
+    lhs: ext.Operand[Any]
+    rhs: ext.Operand[Any]
+
+
+class AddPtrOp(TT.Operation, name="addptr", traits=[Pure]):
+    """Pointer(s) advanced by integer ``offset`` elements (signed, any width)."""
+
+    result: ext.Result[Any]
+    ptr: ext.Operand[Any]
+    offset: ext.Operand[Any]
+
+
+class LoadOp(TT.Operation, name="load"):
+    """Read through pointer(s). Masked-off lanes never touch memory and give ``other``, or 0 without it.
+
+    ``cache`` in CACHE_MODIFIERS and ``evict`` in EVICTION_POLICIES (string attrs) are hints; ``is_volatile`` is a meaning.
+    Operands: ptr [, mask [, other]]; ``other`` needs ``mask``. Written with operandSegmentSizes.
+    """
+
+    result: ext.Result[Any]
+    cache: StringAttr
+    evict: StringAttr
+    is_volatile: BoolAttr
+    ptr: ext.Operand[Any]
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    other: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+class StoreOp(TT.Operation, name="store"):
+    """Write ``value`` through pointer(s) where ``mask`` holds."""
+
+    cache: StringAttr
+    evict: StringAttr
+    ptr: ext.Operand[Any]
+    value: ext.Operand[Any]
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+class AtomicRMWOp(TT.Operation, name="atomic_rmw"):
+    """Atomic read-modify-write; the old value is the result (0 where masked off). ``rmw_op`` in RMW_OPS."""
+
+    result: ext.Result[Any]
+    rmw_op: StringAttr
+    sem: StringAttr
+    scope: StringAttr
+    ptr: ext.Operand[Any]
+    value: ext.Operand[Any]
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+class AtomicCASOp(TT.Operation, name="atomic_cas"):
+    """Atomic compare-and-swap; the old value is the result."""
+
+    result: ext.Result[Any]
+    sem: StringAttr
+    scope: StringAttr
+    ptr: ext.Operand[Any]
+    cmp: ext.Operand[Any]
+    value: ext.Operand[Any]
+
+
+class DotOp(TT.Operation, name="dot", traits=[Pure]):
+    """``a[M,K] @ b[K,N] + c[M,N]`` (or with one batch dim in front of each).
+
+    ``input_precision`` in INPUT_PRECISIONS applies to f32 operands; ``max_num_imprecise_acc`` is for fp8.
+    """
+
+    result: ext.Result[Any]
+    input_precision: StringAttr
+    max_num_imprecise_acc: IntegerAttr
+    a: ext.Operand[Any]
+    b: ext.Operand[Any]
+    c: ext.Operand[Any]
+
+
+class ReduceOp(TT.Operation, name="reduce", traits=[Pure]):
+    """Reduce ``axis`` of one or more tensors of one shape with an associative combiner.
+
+    ``combine`` is a block with 2n scalar arguments (n accumulators, then n elements) ended by reduce_return of n
+    scalars. Results have the axis removed; a rank-1 source gives scalars.
+    """
+
+    results_: Sequence[ext.Result[Any]]
+    axis: IntegerAttr
+    srcs: Sequence[ext.Operand[Any]]
+    combine: ext.Region
+
+
+class ReduceReturnOp(TT.Operation, name="reduce_return", traits=[IsTerminator]):
+    """Ends a reduce combiner."""
+
+    values: Sequence[ext.Operand[Any]]
+
+
+class ScanOp(TT.Operation, name="scan", traits=[Pure]):
+    """Inclusive scan along ``axis`` (from the end with ``reverse``); combiner as in reduce, ended by scan_return."""
+
+    results_: Sequence[ext.Result[Any]]
+    axis: IntegerAttr
+    reverse: BoolAttr
+    srcs: Sequence[ext.Operand[Any]]
+    combine: ext.Region
+
+
+class ScanReturnOp(TT.Operation, name="scan_return", traits=[IsTerminator]):
+    """Ends a scan combiner."""
+
+    values: Sequence[ext.Operand[Any]]
+
+
+class GatherOp(TT.Operation, name="gather", traits=[Pure]):
+    """``result[i.., j, ..] = src[i.., indices[i.., j, ..], ..]`` along ``axis``."""
+
+    result: ext.Result[Any]
+    axis: IntegerAttr
+    src: ext.Operand[Any]
+    indices: ext.Operand[Any]
+
+
+class HistogramOp(TT.Operation, name="histogram", traits=[Pure]):
+    """Counts of the values 0..n-1 in a rank-1 integer tensor, where ``mask`` holds; n is the result's size."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+class BitcastOp(TT.Operation, name="bitcast", traits=[Pure]):
+    """Same bits under another type of equal width (ints, floats, pointers to another pointee)."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class IntToPtrOp(TT.Operation, name="int_to_ptr", traits=[Pure]):
+    """i64 address(es) to pointer(s)."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class PtrToIntOp(TT.Operation, name="ptr_to_int", traits=[Pure]):
+    """Pointer(s) to i64 address(es)."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class FpToFpOp(TT.Operation, name="fp_to_fp", traits=[Pure]):
+    """Float conversion where one side is fp8, or ``rounding`` ("rtne" or "rtz") is not arith.truncf's."""
+
+    result: ext.Result[Any]
+    rounding: StringAttr
+    src: ext.Operand[Any]
+
+
+class PreciseSqrtOp(TT.Operation, name="precise_sqrt", traits=[Pure]):
+    """Correctly rounded square root (f32, f64)."""
+
+    result: ext.Result[Any]
+    src: ext.Operand[Any]
+
+
+class PreciseDivFOp(TT.Operation, name="precise_divf", traits=[Pure]):
+    """Correctly rounded division (f32)."""
+
+    result: ext.Result[Any]
+    lhs: ext.Operand[Any]
+    rhs: ext.Operand[Any]
+
+
+class MulhiUIOp(TT.Operation, name="mulhiui", traits=[Pure]):
+    """High half of the unsigned product (i32, i64)."""
+
+    result: ext.Result[Any]
+    lhs: ext.Operand[Any]
+    rhs: ext.Operand[Any]
+
+
+class ClampFOp(TT.Operation, name="clampf", traits=[Pure]):
+    """``min(max(x, lo), hi)``; with ``propagate_nan`` a NaN in x stays NaN, else it gives lo."""
+
+    result: ext.Result[Any]
+    propagate_nan: BoolAttr
+    x: ext.Operand[Any]
+    lo: ext.Operand[Any]
+    hi: ext.Operand[Any]
+
+
+class ExternElementwiseOp(TT.Operation, name="extern_elementwise"):
+    """Call the libdevice function ``symbol`` (its portable name: "tanh", "pow", …) on scalars or tensors."""
+
+    result: ext.Result[Any]
+    symbol: StringAttr
+    pure: BoolAttr
+    srcs: Sequence[ext.Operand[Any]]
+
+
+class ElementwiseInlineAsmOp(TT.Operation, name="elementwise_inline_asm"):
+    """Target assembly on ``packed`` elements at a time."""
+
+    results_: Sequence[ext.Result[Any]]
+    asm_string: StringAttr
+    constraints: StringAttr
+    pure: BoolAttr
+    packed: IntegerAttr
+    srcs: Sequence[ext.Operand[Any]]
+
+
+class AssumeOp(TT.Operation, name="assume"):
+    """The program promises that the i1 scalar ``cond`` holds; the axis analysis reads it."""
+
+    cond: ext.Operand[Any]
+
+
+class PrintOp(TT.Operation, name="print"):
+    """Print ``prefix`` and the values from each program; ``is_signed`` is array<i32>, one a value."""
+
+    prefix: StringAttr
+    hex: BoolAttr
+    is_signed: DenseI32ArrayAttr
+    srcs: Sequence[ext.Operand[Any]]
+
+
+class AssertOp(TT.Operation, name="assert"):
+    """Stop the program with ``message`` where the condition does not hold."""
+
+    message: StringAttr
+    cond: ext.Operand[Any]
+
+
+class DebugBarrierOp(TT.Operation, name="debug_barrier"):
+    """All threads of the program wait for each other and see each other's writes."""

@@ -1,0 +1,103 @@
+"""The Target protocol: what a plugin provides. A target is one frozen ``TargetPlugin`` named by an entry point in the
+group ``tilewright.targets``. Nothing shipped uses a hook that is not here (design, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tilewright.dialects.pipeline import Pipeline
+
+API_VERSION = 1
+
+
+@dataclass(frozen=True)
+class GPUTarget:
+    """What to compile for: Triton's triple. ``backend`` is a plugin's name or alias ("cuda", "hip", "cpu"), ``arch`` as
+    Triton writes it (90, "gfx942"), ``warp_size`` in lanes (0: the arch's own)."""
+
+    backend: str
+    arch: int | str
+    warp_size: int = 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that probe() found: ``arch`` as capabilities() takes it ("sm_90a", "gfx942")."""
+
+    index: int
+    name: str
+    arch: str
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Facts about one arch that shared passes decide by. ``extra`` is the target's own."""
+
+    arch: str
+    warp_size: int
+    max_shared_bytes: int
+    max_threads: int = 1024
+    registers_per_thread: int = 255
+    matrix_ops: tuple[str, ...] = ()  # names of usable rows of dialects.matrix_ops, best first
+    async_copy_bytes: tuple[int, ...] = ()  # sizes of one async global→shared copy a thread; () = none: register prefetch
+    max_vector_bits: int = 128
+    shared_banks: int = 32
+    max_num_ctas: int = 1
+    float8_types: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Driver(Protocol):
+    """Loads and launches. Made on the first launch only; errors are tilewright errors that say what to do."""
+
+    def current_device(self) -> int: ...
+    def current_stream(self, device: int) -> int: ...
+    def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int) -> Any:
+        """Load the binary stage; the returned handle keeps it alive and has n_regs, n_spills, function."""
+    def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        """``launcher(gx, gy, gz, stream, handle, args)``, ``args`` being the kernel's non-constexpr arguments in order.
+        ``signature`` gives their Triton types ("*fp32", "i32", "fp32", …)."""
+    def synchronize(self) -> None: ...
+    def get_device_properties(self, device: int) -> Mapping[str, Any]: ...
+    def event_timer(self) -> Any:
+        """An object with start(), stop() and elapsed_ms(), on the current stream."""
+
+
+@dataclass(frozen=True)
+class TargetPlugin:
+    """One target. All callables must be cheap to hold and import their heavy modules when called.
+
+    name/aliases: "nvidia" / ("cuda",). device_types: kinds of arguments that live on it ("cuda", "hip", "cpu").
+    archs: those compiled for, for messages and `tilewright targets`; default_arch where no device is found.
+    probe(): devices present; never raises, never initialises a driver.
+    resolve_arch(GPUTarget.arch) → the arch's name, or raises UnsupportedArchError naming the known ones.
+    options: dataclass of what a launch may set (num_warps, num_stages, … with Triton's names and defaults).
+    pipeline(arch, options) → Pipeline from tt (module as the frontend made it) to the last binary stage.
+    lowerings: op name → function, over the shared table of dialects.lowering. hooks(arch, options) → TargetHooks.
+    binary_stage: the stage that load() takes ("cubin", "hsaco", "obj"). source_stage: its text ("ptx", "amdgcn", "asm").
+    simulator(arch): optional; runs a compiled kernel without a device.
+    fingerprint(): versions of the tools used, for the cache key.
+    """
+
+    api: int
+    name: str
+    aliases: tuple[str, ...]
+    device_types: tuple[str, ...]
+    archs: tuple[str, ...]
+    default_arch: str
+    probe: Callable[[], list[Device]]
+    resolve_arch: Callable[[int | str], str]
+    capabilities: Callable[[str], Capabilities]
+    options: type
+    pipeline: Callable[[str, Any], Pipeline]
+    driver: Callable[[], Driver]
+    fingerprint: Callable[[], str]
+    binary_stage: str
+    source_stage: str
+    matrix_ops: Callable[[], Sequence[Any]] = lambda: ()
+    dialects: Callable[[], Sequence[Any]] = lambda: ()
+    lowerings: Callable[[], Mapping[str, Callable[..., Any]]] = dict
+    hooks: Callable[[str, Any], Any] | None = None
+    simulator: Callable[[str], Any] | None = None
