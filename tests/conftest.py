@@ -1,0 +1,24 @@
+"""Settings of the whole suite. Tests run on the installed package, in the quick mode of every checker."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # verify the IR after every pass
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("TILEWRIGHT_REQUIRE_TORCH") == "1" and importlib.util.find_spec("torch") is None:
+        raise pytest.UsageError("torch is missing: the comparisons with torch tensors would not run. pip install torch")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled kernels of a test run are its own."""
+    os.environ["TILEWRIGHT_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
