@@ -1,0 +1,252 @@
+"""Memory of the interpreter: the buffers that were passed, found by address, read and written elementwise with checks.
+
+bf16 and fp8 values are held as float32 arrays whose values are exact in the narrow type; this module owns the bit
+patterns: it decodes on loads and rounds to nearest even on stores and casts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+
+from tilewright.dialects.errors import TilewrightError
+
+
+class InterpreterError(TilewrightError):
+    """The kernel did something wrong at run time: an address outside every argument, an assertion, a bad shape."""
+
+
+# name → (exponent bits, mantissa bits, bias, has infinities, has negative zero)
+_SMALL_FLOATS = {
+    "bf16": (8, 7, 127, True, True),
+    "fp8e5": (5, 2, 15, True, True),
+    "fp8e4nv": (4, 3, 7, False, True),
+    "fp8e4b8": (4, 3, 8, False, False),
+    "fp8e5b16": (5, 2, 16, False, False),
+    "fp8e4b15": (4, 3, 15, False, True),
+}
+_PLAIN = {
+    "int1": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64,
+    "uint8": np.int8, "uint16": np.int16, "uint32": np.int32, "uint64": np.int64,
+    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64,
+}
+_ALIASES = {"i1": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
+            "u32": "uint32", "u64": "uint64", "f16": "fp16", "f32": "fp32", "f64": "fp64", "u1": "int1", "uint1": "int1"}
+
+
+def canonical(name: str) -> str:
+    """The dtype's long name ("int32", "fp16", "bf16", "fp8e5")."""
+    return _ALIASES.get(name, name)
+
+
+def is_small_float(name: str) -> bool:
+    return canonical(name) in _SMALL_FLOATS
+
+
+def numpy_dtype(name: str) -> Any:
+    """What holds values of the type: its own numpy dtype (signless ints are signed), float32 for bf16 and fp8."""
+    name = canonical(name)
+    return np.float32 if name in _SMALL_FLOATS else _PLAIN[name]
+
+
+def storage_dtype(name: str) -> Any:
+    """What the type looks like in memory."""
+    name = canonical(name)
+    if name in _SMALL_FLOATS:
+        return np.uint16 if name == "bf16" else np.uint8
+    return np.int8 if name == "int1" else _PLAIN[name]
+
+
+def _table(name: str) -> np.ndarray:
+    """All values of an 8-bit float by bit pattern."""
+    exp_bits, man_bits, bias, has_inf, has_negative_zero = _SMALL_FLOATS[name]
+    out = np.empty(256, np.float32)
+    for code in range(256):
+        sign = -1.0 if code & 0x80 else 1.0
+        exponent, mantissa = (code >> man_bits) & ((1 << exp_bits) - 1), code & ((1 << man_bits) - 1)
+        top = (1 << exp_bits) - 1
+        if not has_negative_zero:
+            value = np.nan if code == 0x80 else None
+        elif has_inf and exponent == top:
+            value = sign * np.inf if mantissa == 0 else np.nan
+        elif name == "fp8e4nv" and exponent == top and mantissa == (1 << man_bits) - 1:
+            value = np.nan
+        elif name == "fp8e4b15" and code & 0x7F == 0x7F:
+            value = np.nan
+        else:
+            value = None
+        if value is None:
+            scale = mantissa / (1 << man_bits)
+            value = sign * (scale * 2.0 ** (1 - bias) if exponent == 0 else (1 + scale) * 2.0 ** (exponent - bias))
+        out[code] = value
+    return out
+
+
+_TABLES: dict[str, np.ndarray] = {}
+
+
+def decode(bits: np.ndarray, name: str) -> np.ndarray:
+    """Bit patterns to float32 values."""
+    name = canonical(name)
+    if name == "bf16":
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    if name not in _TABLES:
+        _TABLES[name] = _table(name)
+    return _TABLES[name][bits.astype(np.uint8)]
+
+
+def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
+    """float values to bit patterns: to nearest even ("rtne") or toward zero ("rtz"); fp8 saturates to the largest finite
+    value where the format has no infinity, NaN stays NaN."""
+    name = canonical(name)
+    if name == "bf16":
+        f32 = _to_odd_float32(values)
+        bits = f32.view(np.uint32)
+        if rounding == "rtne":
+            rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
+        else:
+            rounded = bits
+        out = (rounded >> 16).astype(np.uint16)
+        return np.where(np.isnan(f32), np.uint16(0x7FC0), out)
+    if name not in _TABLES:
+        _TABLES[name] = _table(name)
+    table = _TABLES[name]
+    codes = np.arange(128)
+    finite = codes[np.isfinite(table[:128])]
+    magnitudes = table[:128][finite].astype(np.float64)  # ascending
+    wide = np.asarray(values, np.float64)
+    magnitude = np.abs(wide)
+    high = np.clip(np.searchsorted(magnitudes, magnitude, side="left"), 0, len(magnitudes) - 1)
+    low = np.clip(np.where(magnitudes[high] > magnitude, high - 1, high), 0, None)
+    below, above = magnitudes[low], magnitudes[high]
+    up = magnitude - below > above - magnitude
+    tie = (magnitude - below == above - magnitude) & (low != high)
+    take_high = (up | (tie & (finite[high] % 2 == 0))) if rounding == "rtne" else np.zeros_like(up)
+    code = np.where(take_high, finite[high], finite[low]).astype(np.uint8)
+    has_inf = _SMALL_FLOATS[name][3]
+    if has_inf:
+        limit = magnitudes[-1] + (magnitudes[-1] - magnitudes[-2]) / 2
+        overflow = (magnitude >= limit) if rounding == "rtne" else np.isinf(magnitude)
+        code = np.where(overflow, np.uint8(int(finite[-1]) + 1), code)
+    negative = np.signbit(wide)
+    if not _SMALL_FLOATS[name][4]:
+        negative &= code != 0
+        nan_code = 0x80
+    else:
+        nan_code = int(np.flatnonzero(np.isnan(table[:128]))[-1])
+    code = np.where(negative, code | 0x80, code).astype(np.uint8)
+    return np.where(np.isnan(wide), np.uint8(nan_code), code)
+
+
+def _to_odd_float32(values: np.ndarray) -> np.ndarray:
+    """float32 by rounding to odd, so that a second rounding to a narrower type gives what one rounding would."""
+    if values.dtype != np.float64:
+        return np.asarray(values, np.float32)
+    with np.errstate(over="ignore"):
+        near = values.astype(np.float32)
+    inexact = np.isfinite(near) & (near.astype(np.float64) != values)
+    toward_zero = np.where(np.abs(near.astype(np.float64)) > np.abs(values), np.nextafter(near, np.float32(0)), near)
+    bits = toward_zero.astype(np.float32).view(np.uint32)
+    return np.where(inexact, bits | 1, near.view(np.uint32)).astype(np.uint32).view(np.float32)
+
+
+def round_to(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
+    """Values as the type holds them (see numpy_dtype)."""
+    name = canonical(name)
+    if name in _SMALL_FLOATS:
+        return decode(encode(values, name, rounding), name)
+    target = numpy_dtype(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = np.asarray(values).astype(target)
+        if rounding == "rtz" and np.issubdtype(target, np.floating):
+            wide = np.asarray(values, np.float64)
+            out = np.where(np.abs(out.astype(np.float64)) > np.abs(wide), np.nextafter(out, target(0)), out).astype(target)
+    return out
+
+
+def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
+    """Lowest address and one past the highest that the elements of a strided array lie at."""
+    low = high = array.__array_interface__["data"][0]
+    for size, stride in zip(array.shape, array.strides):
+        if size == 0:
+            return low, low
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    return low, high + array.itemsize
+
+
+class Memory:
+    """The byte ranges that a launch may touch."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.buffers: list[np.ndarray] = []  # bytes
+
+    def add(self, array: np.ndarray) -> int:
+        """Make the memory that ``array`` spans reachable; returns its address. The bytes are aliased, not copied."""
+        low, high = _byte_bounds(array)
+        address = array.__array_interface__["data"][0]
+        i = bisect_right(self.starts, low)
+        if i and self.starts[i - 1] <= low and low + (high - low) <= self.starts[i - 1] + len(self.buffers[i - 1]):
+            return address
+        import ctypes
+
+        raw = (ctypes.c_uint8 * (high - low)).from_address(low)
+        self.starts.insert(i, low)
+        self.buffers.insert(i, np.frombuffer(raw, np.uint8))
+        return address
+
+    def _locate(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        starts = np.asarray(self.starts, np.uint64)
+        ends = np.asarray([s + len(b) for s, b in zip(self.starts, self.buffers)], np.uint64)
+        index = np.searchsorted(starts, addresses, side="right").astype(np.int64) - 1
+        bad = index < 0
+        if len(starts):
+            bad |= addresses + np.uint64(size) > ends[np.maximum(index, 0)]
+        else:
+            bad = np.ones_like(bad)
+        if bad.any():
+            where = int(np.flatnonzero(bad)[0])
+            raise InterpreterError(
+                f"out of bounds: element {where} of the access reads or writes address {int(addresses[where]):#x}, "
+                f"{size} byte(s), outside every argument. Mask it off.")
+        return index, addresses - starts[index]
+
+    def load(self, addresses: np.ndarray, mask: np.ndarray | None, name: str) -> np.ndarray:
+        """Values at the addresses where ``mask`` holds, 0 elsewhere; the shape of ``addresses``."""
+        storage = np.dtype(storage_dtype(name))
+        flat = addresses.reshape(-1)
+        active = np.ones(flat.shape, bool) if mask is None else np.broadcast_to(mask, addresses.shape).reshape(-1)
+        raw = np.zeros(flat.shape, storage)
+        if active.any():
+            index, offset = self._locate(flat[active], storage.itemsize)
+            values = np.empty(index.shape, storage)
+            for b in np.unique(index):
+                chosen = index == b
+                byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)
+                values[chosen] = np.ascontiguousarray(self.buffers[b][byte]).view(storage)[:, 0]
+            raw[active] = values
+        raw = raw.reshape(addresses.shape)
+        if canonical(name) in _SMALL_FLOATS:
+            return decode(raw, name)
+        return raw.astype(np.bool_) if canonical(name) == "int1" else raw
+
+    def store(self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None, name: str) -> None:
+        """Write where ``mask`` holds; of two writes to one address the later element's stays."""
+        storage = np.dtype(storage_dtype(name))
+        flat = addresses.reshape(-1)
+        active = np.ones(flat.shape, bool) if mask is None else np.broadcast_to(mask, addresses.shape).reshape(-1)
+        if not active.any():
+            return
+        values = np.broadcast_to(values, addresses.shape).reshape(-1)[active]
+        raw = encode(values, name) if canonical(name) in _SMALL_FLOATS else values
+        raw = np.ascontiguousarray(raw.astype(storage))
+        index, offset = self._locate(flat[active], storage.itemsize)
+        for b in np.unique(index):
+            chosen = index == b
+            byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)
+            self.buffers[b][byte] = raw[chosen][:, None].view(np.uint8).reshape(-1, storage.itemsize)
