@@ -1,0 +1,50 @@
+"""Facts about AMD's architectures, from the ISA manuals and LLVM's AMDGPU user guide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.dialects.errors import UnsupportedArchError
+from tilewright.targets.amd.matrix_ops import rows_for
+from tilewright.targets.protocol import Capabilities
+
+
+@dataclass(frozen=True)
+class _Arch:
+    warp_size: int
+    lds_bytes: int
+    lds_banks: int
+    vgprs: int
+    fp8: tuple[str, ...] = ()
+
+
+_FNUZ = ("f8E4M3FNUZ", "f8E5M2FNUZ")
+_OCP = ("f8E4M3FN", "f8E5M2")
+_ARCHS: dict[str, _Arch] = {
+    "gfx90a": _Arch(64, 64 * 1024, 32, 512),
+    "gfx942": _Arch(64, 64 * 1024, 32, 512, _FNUZ),
+    "gfx950": _Arch(64, 160 * 1024, 64, 512, _OCP),
+    "gfx1030": _Arch(32, 64 * 1024, 32, 256),
+    "gfx1100": _Arch(32, 64 * 1024, 32, 256),
+    "gfx1101": _Arch(32, 64 * 1024, 32, 256),
+    "gfx1102": _Arch(32, 64 * 1024, 32, 256),
+    "gfx1200": _Arch(32, 64 * 1024, 32, 256, _OCP),
+    "gfx1201": _Arch(32, 64 * 1024, 32, 256, _OCP),
+}
+ARCHS = tuple(_ARCHS)
+
+
+def resolve_arch(arch: int | str) -> str:
+    """"gfx942", also with feature suffixes as the runtime reports them ("gfx942:sramecc+:xnack-")."""
+    name = str(arch).split(":")[0]
+    if name not in _ARCHS:
+        raise UnsupportedArchError(f"amd: unknown architecture {arch!r}; known: {', '.join(_ARCHS)}")
+    return name
+
+
+def capabilities(arch: str) -> Capabilities:
+    """What the shared passes may use on ``arch``. No async copies: loads are prefetched through registers."""
+    name = resolve_arch(arch)
+    facts = _ARCHS[name]
+    return Capabilities(arch=name, warp_size=facts.warp_size, max_shared_bytes=facts.lds_bytes, registers_per_thread=facts.vgprs,
+                        matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8)

@@ -1,0 +1,125 @@
+"""AMD's matrix instructions: MFMA (CDNA, wave64) and WMMA (RDNA, wave32), one row an instruction.
+
+Lane layouts from the "Instruction Set Architecture" manuals of CDNA 3 (section 7.1, matrix arithmetic), CDNA 4, RDNA 3 (7.9)
+and RDNA 4 (7.12); what confirmed each stands in the tests. Notation in the comments: ``l`` lane, ``j`` operand register, ``r``
+accumulator register. ``extra["operands"]`` is how the intrinsic wants its operands: "vector" (of the element type, or of
+``extra["element"]``), "i32"/"i64"/"v2i32"/"v4i32" (bytes packed), "scalar"; ``extra["form"]`` names the argument list.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from tilewright.dialects.matrix_ops import Bases, MatrixOp, OperandBases
+
+
+def _steps(first: int, count: int) -> list[int]:
+    return [first << i for i in range(count)]
+
+
+def _row(values: list[int]) -> Bases:
+    return tuple((v, 0) for v in values)
+
+
+def _col(values: list[int]) -> Bases:
+    return tuple((0, v) for v in values)
+
+
+def _log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def _mfma_layouts(size: int, k: int) -> tuple[OperandBases, OperandBases, OperandBases]:
+    """A, B, D of a size × size × k MFMA on 64 lanes.
+
+    A: row l % size, k = e·(l // size) + j with e = k·size/64 elements a lane; B alike with columns.
+    D: row 4·(l // size) + r % 4 + 4·(64/size)·(r // 4), column l % size.
+    """
+    per_lane = k * size // 64
+    groups = _log2(64 // size)
+    k_regs, k_lanes = _steps(1, _log2(per_lane)), _steps(per_lane, groups)
+    index = _steps(1, _log2(size))
+    a = OperandBases(_col(k_regs), _row(index) + _col(k_lanes))
+    b = OperandBases(_row(k_regs), _col(index) + _row(k_lanes))
+    high = _steps(4 << groups, _log2(size * size // 64) - 2)
+    d = OperandBases(_row([1, 2, *high]), _col(index) + _row(_steps(4, groups)))
+    return a, b, d
+
+
+def _wmma_gfx11_layouts() -> tuple[OperandBases, OperandBases, OperandBases]:
+    """A: row l % 16, k = j, lanes 16–31 repeat 0–15; D: row 2·r + l // 16, column l % 16."""
+    bits = _steps(1, 4)
+    zero: Bases = ((0, 0),)
+    return (OperandBases(_col(bits), _row(bits) + zero), OperandBases(_row(bits), _col(bits) + zero),
+            OperandBases(_row([2, 4, 8]), _col(bits) + _row([1])))
+
+
+def _wmma_gfx12_layouts() -> tuple[OperandBases, OperandBases, OperandBases]:
+    """A: row l % 16, k = 8·(l // 16) + j; D: row 8·(l // 16) + r, column l % 16."""
+    bits = _steps(1, 4)
+    return (OperandBases(_col([1, 2, 4]), _row(bits) + _col([8])), OperandBases(_row([1, 2, 4]), _col(bits) + _row([8])),
+            OperandBases(_row([1, 2, 4]), _col(bits) + _row([8])))
+
+
+def _mfma(archs: str, size: int, k: int, a_type: str, c_type: str, intrinsic: str, operands: str, element: str = "",
+          b_type: str = "", precision: str = "") -> MatrixOp:
+    a, b, d = _mfma_layouts(size, k)
+    suffix = precision or (a_type if not b_type or b_type == a_type else f"{a_type}_{b_type}")
+    extra = {"archs": tuple(archs.split()), "form": "mfma", "operands": operands, "element": element, "precision": precision}
+    name = f"amd.mfma_{size}x{size}x{k}_{suffix}" + ("_gfx950" if archs == "gfx950" else "")
+    return MatrixOp(name, size, size, k, a_type, b_type or a_type, c_type, a, b, d, 64, f"llvm.amdgcn.mfma.{intrinsic}",
+                    MappingProxyType(extra))
+
+
+def _wmma(archs: str, a_type: str, c_type: str, intrinsic: str, operands: str, element: str = "", b_type: str = "",
+          form: str = "wmma") -> MatrixOp:
+    new = archs.startswith("gfx12")
+    a, b, d = _wmma_gfx12_layouts() if new else _wmma_gfx11_layouts()
+    extra = {"archs": tuple(archs.split()), "form": form, "operands": operands, "element": element, "precision": ""}
+    suffix = a_type if not b_type or b_type == a_type else f"{a_type}_{b_type}"
+    name = f"amd.wmma_16x16x16_{suffix}_{'gfx12' if new else 'gfx11'}"
+    return MatrixOp(name, 16, 16, 16, a_type, b_type or a_type, c_type, a, b, d, 32, f"llvm.amdgcn.wmma.{intrinsic}",
+                    MappingProxyType(extra))
+
+
+_CDNA = "gfx90a gfx942 gfx950"
+_RDNA3 = "gfx1100 gfx1101 gfx1102"
+_RDNA4 = "gfx1200 gfx1201"
+_FNUZ = (("f8E4M3FNUZ", "fp8"), ("f8E5M2FNUZ", "bf8"))
+_OCP = (("f8E4M3FN", "fp8"), ("f8E5M2", "bf8"))
+
+# best first: larger tiles do more work an operand byte, longer k more work an instruction
+MATRIX_OPS: tuple[MatrixOp, ...] = (
+    _mfma("gfx950", 32, 16, "f16", "f32", "f32.32x32x16.f16", "vector"),
+    _mfma("gfx950", 32, 16, "bf16", "f32", "f32.32x32x16.bf16", "vector"),
+    _mfma("gfx950", 16, 32, "f16", "f32", "f32.16x16x32.f16", "vector"),
+    _mfma("gfx950", 16, 32, "bf16", "f32", "f32.16x16x32.bf16", "vector"),
+    _mfma("gfx950", 32, 32, "i8", "i32", "i32.32x32x32.i8", "v4i32"),
+    _mfma("gfx950", 16, 64, "i8", "i32", "i32.16x16x64.i8", "v4i32"),
+    _mfma(_CDNA, 32, 8, "f16", "f32", "f32.32x32x8f16", "vector"),
+    _mfma(_CDNA, 32, 8, "bf16", "f32", "f32.32x32x8bf16.1k", "vector", "i16"),
+    _mfma(_CDNA, 16, 16, "f16", "f32", "f32.16x16x16f16", "vector"),
+    _mfma(_CDNA, 16, 16, "bf16", "f32", "f32.16x16x16bf16.1k", "vector", "i16"),
+    _mfma("gfx942", 32, 16, "i8", "i32", "i32.32x32x16.i8", "i64"),
+    _mfma("gfx942", 16, 32, "i8", "i32", "i32.16x16x32.i8", "i64"),
+    _mfma("gfx90a", 32, 8, "i8", "i32", "i32.32x32x8i8", "i32"),
+    _mfma("gfx90a", 16, 16, "i8", "i32", "i32.16x16x16i8", "i32"),
+    _mfma(_CDNA, 32, 2, "f32", "f32", "f32.32x32x2f32", "scalar"),
+    _mfma(_CDNA, 16, 4, "f32", "f32", "f32.16x16x4f32", "scalar"),
+    *(_mfma("gfx942", size, k, a, "f32", f"f32.{size}x{size}x{k}.{an}.{bn}", "i64", "", b)
+      for size, k in ((32, 16), (16, 32)) for a, an in _FNUZ for b, bn in _FNUZ),
+    *(_mfma("gfx950", size, k, a, "f32", f"f32.{size}x{size}x{k}.{an}.{bn}", "i64", "", b)
+      for size, k in ((32, 16), (16, 32)) for a, an in _OCP for b, bn in _OCP),
+    _wmma(_RDNA3, "f16", "f32", "f32.16x16x16.f16.v8f32.v16f16", "vector"),
+    _wmma(_RDNA3, "bf16", "f32", "f32.16x16x16.bf16.v8f32.v16i16", "vector", "i16"),
+    _wmma(_RDNA3, "i8", "i32", "i32.16x16x16.iu8.v8i32.v4i32", "v4i32", form="wmma_signed"),
+    _wmma(_RDNA4, "f16", "f32", "f32.16x16x16.f16.v8f32.v8f16", "vector"),
+    _wmma(_RDNA4, "bf16", "f32", "f32.16x16x16.bf16.v8f32.v8i16", "vector", "i16"),
+    _wmma(_RDNA4, "i8", "i32", "i32.16x16x16.iu8.v8i32.v2i32", "v2i32", form="wmma_signed"),
+    *(_wmma(_RDNA4, a, "f32", f"f32.16x16x16.{an}.{bn}.v8f32.v2i32", "v2i32", "", b) for a, an in _OCP for b, bn in _OCP),
+)
+
+
+def rows_for(arch: str) -> tuple[MatrixOp, ...]:
+    """The rows that ``arch`` has, best first."""
+    return tuple(row for row in MATRIX_OPS if arch in row.extra["archs"])
