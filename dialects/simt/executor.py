@@ -1,0 +1,230 @@
+"""Decode an LLVM-dialect kernel once into Python closures, then run them block by block for every program of a grid."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.simt.decode import Function, decode_function, reverse_post_order
+from tilewright.dialects.simt.machine import Machine
+from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError, address_range
+from tilewright.dialects.simt.values import VType, f32_to_bf16, merge
+
+__all__ = ["SHARED_WINDOW", "CallInfo", "Machine", "SimtExecutor", "reverse_post_order"]
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class CallInfo:
+    """What a semantics factory learns of an intrinsic, inline assembly or external call.
+
+    ``text``: the intrinsic's name, the assembly text, or the callee. ``constraints``: of inline assembly, else "".
+    ``match``: of the pattern that selected the factory, None for an exact name.
+    """
+
+    text: str
+    constraints: str
+    operands: tuple[VType, ...]
+    result: VType
+    match: re.Match[str] | None = None
+
+
+# factory(info) → function(machine, *operand arrays) → result: an array, a tuple for a struct, None for no result.
+Semantics = Mapping[Any, Callable[[CallInfo], Callable[..., Any]]]
+
+
+class SimtExecutor:
+    """Runs ``kernel`` of ``module`` (after lowering to the LLVM dialect).
+
+    num_threads: threads a block. shared_bytes: dynamic shared memory, at address 0 of address space 3 (``global_smem``).
+    semantics: keys are intrinsic names, or compiled patterns searched in names, callees and assembly text; exact names win,
+    then patterns in order. LLVM's own intrinsics (``llvm.fma``, …) are known.
+    check_races: shared-memory accesses of two warps at one byte, one of them a write, with no barrier in between, are
+    errors. check_uninitialised: so are reads of shared bytes that nothing wrote (they hold 0xff, NaN, otherwise).
+    max_steps: blocks entered by one program before it counts as hanging.
+
+    Raises SimtError for what the semantics do not know (at construction) and for what a GPU must not do (at run).
+    Must be constructed inside ``mlir_context()``; ``run`` needs no MLIR.
+    """
+
+    def __init__(self, module: Any, kernel: str, num_threads: int, warp_size: int, shared_bytes: int,
+                 semantics: Semantics | None = None, *, check_races: bool = True, check_uninitialised: bool = False,
+                 max_steps: int = 1_000_000):
+        if num_threads % warp_size:
+            raise SimtError(f"{num_threads} threads are not a whole number of warps of {warp_size}")
+        self._semantics = semantics or {}
+        self._max_steps = max_steps
+        self._functions: dict[str, Any] = {}
+        self._decoded: dict[str, Function] = {}
+        self.globals: dict[str, int] = {}
+        self._global_buffers: list[tuple[int, int, Any]] = []
+        self.num_threads = num_threads
+        static = 0
+        for op in _top_level(module):
+            name = ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+            if op.name == "llvm.func":
+                self._functions[name] = op
+            elif op.name == "llvm.mlir.global":
+                static += self._place_global(op, name, shared_bytes + static)
+        if kernel not in self._functions:
+            raise SimtError(f"no function {kernel!r}; the module has {', '.join(self._functions) or 'none'}")
+        self.machine = Machine(num_threads, warp_size, shared_bytes + static, check_races, check_uninitialised)
+        self.kernel = self._decode(kernel)
+
+    def _place_global(self, op: Any, name: str, shared_end: int) -> int:
+        """Give a module-level variable an address; returns the shared bytes that it takes."""
+        space = op.attributes["addr_space"].value if "addr_space" in op.attributes else 0
+        text = str(ir.TypeAttr(op.attributes["global_type"]).value)
+        if space == 3:
+            m = re.fullmatch(r"!llvm\.array<(\d+) x i8>", text)
+            size = int(m.group(1)) if m else 0
+            self.globals[name] = -(-shared_end // 16) * 16 if size else 0
+            return size + self.globals[name] - shared_end if size else 0
+        if "value" in op.attributes and isinstance(op.attributes["value"], ir.StringAttr):
+            data = np.frombuffer(op.attributes["value"].value_bytes + b"\0", np.uint8).copy()
+            address, size = address_range(data)
+            self.globals[name] = address
+            self._global_buffers.append((address, size, data))
+        return 0
+
+    def _decode(self, name: str) -> Function:
+        if name not in self._decoded:
+            # Recursion between functions would not end here; kernels have none.
+            self._decoded[name] = decode_function(self, self._functions[name], self.num_threads)
+        return self._decoded[name]
+
+    # -- asked by decode
+    def callee(self, name: str) -> Function | None:
+        """The decoded function, or None where it is only declared."""
+        op = self._functions.get(name)
+        return self._decode(name) if op is not None and len(op.regions[0].blocks) else None
+
+    def semantics_for(self, text: str, constraints: str, operands: tuple[VType, ...], result: VType) -> Callable[..., Any] | None:
+        factory = self._semantics.get(text)
+        if factory is not None:
+            return factory(CallInfo(text, constraints, operands, result))
+        for key, factory in self._semantics.items():
+            if isinstance(key, re.Pattern):
+                match = key.search(text)
+                if match:
+                    return factory(CallInfo(text, constraints, operands, result, match))
+        return None
+
+    # -- running
+    def run(self, grid: Sequence[int], args: Sequence[Any],
+            programs: Iterable[tuple[int, int, int]] | None = None) -> None:
+        """Run every program of ``grid`` (up to three ints), x fastest, or only ``programs``.
+
+        args: one a kernel argument. Pointers: numpy arrays or CPU torch tensors (changed in place; bf16 as uint16), or an
+        int address inside the memory of another argument; integers; floats.
+        """
+        types = self.kernel.argument_types
+        if len(args) != len(types):
+            raise SimtError(f"the kernel takes {len(types)} arguments, {len(args)} were given")
+        ranges, values = list(self._global_buffers), []
+        for i, (arg, t) in enumerate(zip(args, types)):
+            values.append(self._argument(i, arg, t, ranges))
+        machine = self.machine
+        machine.memory.set_ranges(ranges)
+        gx, gy, gz = (*grid, 1, 1, 1)[:3]
+        machine.grid = (gx, gy, gz)
+        if programs is None:
+            programs = ((x, y, z) for z, y, x in itertools.product(range(gz), range(gy), range(gx)))
+        with np.errstate(all="ignore"):
+            for program in programs:
+                machine.start_block(program)
+                everyone = np.ones(self.num_threads, bool)
+                self.call(self.kernel, values, everyone)
+                machine.finish_block()
+
+    def _argument(self, index: int, arg: Any, t: VType, ranges: list[tuple[int, int, Any]]) -> Array:
+        if t.kind == "ptr":
+            if arg is None or isinstance(arg, (int, np.integer)):
+                return np.full(self.num_threads, int(arg or 0), np.uint64)
+            if not isinstance(arg, np.ndarray) and not hasattr(arg, "data_ptr"):
+                raise SimtError(f"argument {index} is a pointer; give a numpy array, a torch tensor or an address, not {arg!r}")
+            address, size = address_range(arg)
+            ranges.append((address, size, arg))
+            start = arg.__array_interface__["data"][0] if isinstance(arg, np.ndarray) else arg.data_ptr()
+            return np.full(self.num_threads, start, np.uint64)
+        if t.kind == "int":
+            value = bool(arg) if t.bits == 1 else int(arg) & ((1 << t.bits) - 1)
+            return np.full(self.num_threads, value, t.dtype)
+        if t.kind == "bf16":
+            return np.full(self.num_threads, f32_to_bf16(np.array([arg], np.float32))[0], np.uint16)
+        if t.kind == "float":
+            return np.full(self.num_threads, arg, t.dtype)
+        raise SimtError(f"argument {index} has type {t}, which no kernel takes")
+
+    def call(self, function: Function, args: Sequence[Any], mask: Array) -> list[Any] | None:
+        """Run a function for the threads in ``mask``; their values on return, merged over threads."""
+        machine = self.machine
+        env = function.constants.copy()
+        for slot, value in zip(function.argument_slots, args):
+            env[slot] = value
+        saved = machine.mask, machine.full
+        pending: dict[int, Array] = {0: mask}
+        returned: list[Any] | None = None
+        steps = 0
+        blocks = function.blocks
+        while pending:
+            index = min(pending)
+            active = pending.pop(index)
+            machine.mask = active
+            machine.full = bool(active.all())
+            steps += 1
+            if steps > self._max_steps:
+                raise self._located(SimtError(f"more than {self._max_steps} basic blocks entered: does the kernel hang?"),
+                                    function, index, None)
+            run = None
+            try:
+                if machine.full:
+                    for run in blocks[index].ops:
+                        run(env, machine)
+                else:
+                    for run, slots in blocks[index].masked:
+                        before = [env[s] for s in slots]
+                        run(env, machine)
+                        for s, old in zip(slots, before):
+                            if old is not None:
+                                env[s] = merge(active, env[s], old)
+                run = None
+                for target, taken, moves in blocks[index].terminator(env, machine):
+                    if target < 0:
+                        values = [env[s] for s, _ in moves]
+                        returned = values if returned is None else [merge(taken, n, o) for n, o in zip(values, returned)]
+                        continue
+                    whole = taken is active and machine.full
+                    new = [env[s] for s, _ in moves]
+                    for (_, slot), value in zip(moves, new):
+                        old = env[slot]
+                        env[slot] = value if whole or old is None else merge(taken, value, old)
+                    before_mask = pending.get(target)
+                    pending[target] = taken if before_mask is None else before_mask | taken
+            except SimtError as e:
+                raise self._located(e, function, index, run) from None
+            except Exception as e:
+                raise self._located(SimtError(f"{type(e).__name__}: {e}"), function, index, run) from e
+        machine.mask, machine.full = saved
+        return returned
+
+    def _located(self, error: SimtError, function: Function, index: int, run: Any) -> SimtError:
+        if getattr(error, "located", False):
+            return error
+        block = function.blocks[index]
+        where = "at the end of a block" if run is None else block.describe(run)
+        out = SimtError(f"{error} [program {self.machine.program_ids}, {function.name}, {where}]")
+        out.located = True  # type: ignore[attr-defined]
+        return out
+
+
+def _top_level(module: Any) -> list[Any]:
+    operation = module.operation
+    # A plain iteration builds op classes (9 µs each), and there are a handful of these.
+    return [op.operation for op in operation.regions[0].blocks[0].operations]

@@ -1,0 +1,200 @@
+"""The state of one running block, as memory operations and a target's semantics see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tilewright.dialects.simt.memory import SHARED_WINDOW, GlobalMemory, SharedMemory, SimtError
+from tilewright.dialects.simt.values import VType, from_bytes, from_float, signed, to_bytes, to_float
+
+Array = Any
+
+
+class Machine:
+    """Public to semantics: ``num_threads``, ``warp_size``, ``thread_ids`` (uint32), ``lane_ids``, ``warp_ids``,
+    ``program_ids`` and ``grid`` (three ints), ``mask`` (bool[threads], the active ones), ``full`` (all are), ``output``
+    (a list that printing intrinsics append to) and the methods below. Memory methods touch active threads only."""
+
+    def __init__(self, num_threads: int, warp_size: int, shared_bytes: int, check_races: bool, check_uninitialised: bool):
+        self.num_threads, self.warp_size = num_threads, warp_size
+        self.thread_ids = np.arange(num_threads, dtype=np.uint32)
+        self.lane_ids = self.thread_ids % np.uint32(warp_size)
+        self.warp_ids = (self.thread_ids // np.uint32(warp_size)).astype(np.int16)
+        self.program_ids = self.grid = (0, 0, 0)
+        self.mask = np.ones(num_threads, bool)
+        self.full = True
+        self.memory = GlobalMemory()
+        self.shared = SharedMemory(shared_bytes, -(-num_threads // warp_size), check_races, check_uninitialised)
+        self.output: list[Any] = []
+        self.barriers = 0
+        self._open: list[Any] = []
+        self._groups: list[list[Any]] = []
+
+    def start_block(self, program_ids: tuple[int, int, int]) -> None:
+        self.program_ids = program_ids
+        self.shared.reset()
+        self._open, self._groups = [], []
+
+    def finish_block(self) -> None:
+        if self._open or any(self._groups):
+            raise SimtError("the kernel ends with asynchronous copies in flight: a wait is missing")
+
+    # -- synchronisation
+    def barrier(self) -> None:
+        """All threads of the block must be here."""
+        if not self.full:
+            missing = np.flatnonzero(~self.mask)
+            raise SimtError(f"barrier reached by {int(self.mask.sum())} of {self.num_threads} threads; the first missing "
+                            f"is thread {int(missing[0])}")
+        self.barriers += 1
+        self.shared.barrier()
+
+    def require_full_warps(self, what: str) -> None:
+        """For warp-wide instructions: each warp is wholly active or wholly inactive."""
+        if not self.full:
+            by_warp = self.mask.reshape(-1, self.warp_size)
+            if (by_warp.any(axis=1) != by_warp.all(axis=1)).any():
+                raise SimtError(f"{what} in a warp of which only some lanes are active")
+
+    # -- memory. space: 0 generic, 1 global, 3 shared (others: as global)
+    def _split(self, addr: Array, space: int) -> bool:
+        """Is this shared memory? Generic addresses must all be of one kind."""
+        if space != 0:
+            return space == 3
+        shared = addr >= np.uint64(SHARED_WINDOW)
+        if shared.any() != shared.all():
+            raise SimtError("one generic access touches both global and shared memory")
+        return bool(shared.any())
+
+    def load_bytes(self, addr: Array, nbytes: int, space: int = 1, mask: Array | None = None, align: int = 1) -> Array:
+        """uint8[threads, nbytes]; zeros in inactive threads. ``mask`` narrows the active ones."""
+        active = self.mask if mask is None else (mask if self.full else mask & self.mask)
+        everyone = self.full and (mask is None or mask.all())
+        a = addr if everyone else addr[active]
+        if not len(a):
+            return np.zeros((self.num_threads, nbytes), np.uint8)
+        if self._split(a, space):
+            warps = self.warp_ids if everyone else self.warp_ids[active]
+            data = self.shared.load(a & np.uint64(SHARED_WINDOW - 1), nbytes, warps, align)
+        else:
+            data = self.memory.load(a, nbytes, align)
+        if everyone:
+            return data
+        out = np.zeros((self.num_threads, nbytes), np.uint8)
+        out[active] = data
+        return out
+
+    def store_bytes(self, addr: Array, data: Array, space: int = 1, mask: Array | None = None, align: int = 1) -> None:
+        """``data`` uint8[threads, nbytes]."""
+        active = self.mask if mask is None else (mask if self.full else mask & self.mask)
+        if not (self.full and (mask is None or mask.all())):
+            addr, data = addr[active], data[active]
+            warps = self.warp_ids[active]
+        else:
+            warps = self.warp_ids
+        if not len(addr):
+            return
+        if self._split(addr, space):
+            self.shared.store(addr & np.uint64(SHARED_WINDOW - 1), data, warps, align)
+        else:
+            self.memory.store(addr, data, align)
+
+    def load(self, addr: Array, t: VType, space: int, align: int = 1) -> Any:
+        if t.kind == "struct" or t.kind == "array":
+            raise SimtError(f"load of {t}: only scalars and vectors are loaded")
+        return from_bytes(self.load_bytes(addr, t.nbytes, space, align=align), t)
+
+    def store(self, addr: Array, value: Array, t: VType, space: int, align: int = 1) -> None:
+        self.store_bytes(addr, to_bytes(value, t), space, align=align)
+
+    # -- atomics: threads take turns in order
+    def atomic(self, addr: Array, t: VType, space: int, update: Callable[[Array, Array], Array],
+               mask: Array | None = None) -> Array:
+        """``update(old values, thread numbers) → new values`` once a thread; returns the old values (0 where inactive)."""
+        active = self.mask if mask is None else self.mask & mask
+        todo = np.flatnonzero(active)
+        old = np.zeros((self.num_threads, t.lanes) if t.lanes else self.num_threads, t.dtype)
+        check = self.shared.check_races
+        self.shared.check_races = False  # atomics do not race with each other
+        try:
+            while len(todo):
+                _, first = np.unique(addr[todo], return_index=True)
+                now = todo[first]
+                turn = np.zeros(self.num_threads, bool)
+                turn[now] = True
+                current = from_bytes(self.load_bytes(addr, t.nbytes, space, turn, t.nbytes), t)
+                old[now] = current[now]
+                new = current.copy()
+                new[now] = update(current[now], now)
+                self.store_bytes(addr, to_bytes(new, t), space, turn, t.nbytes)
+                todo = np.delete(todo, first)
+        finally:
+            self.shared.check_races = check
+        return old
+
+    def atomic_rmw(self, op: str, addr: Array, value: Array, t: VType, space: int, mask: Array | None = None) -> Array:
+        """op: xchg add sub and nand or xor max min umax umin fadd fsub fmax fmin uinc_wrap udec_wrap."""
+        f = RMW.get(op)
+        if f is None:
+            raise SimtError(f"atomic {op!r} is not one of {', '.join(sorted(RMW))}")
+        if op.startswith("f"):
+            def update(old: Array, who: Array) -> Array:
+                return from_float(f(to_float(old, t), to_float(value[who], t)), t)
+        else:
+            def update(old: Array, who: Array) -> Array:
+                return f(old, value[who])
+        return self.atomic(addr, t, space, update, mask)
+
+    def atomic_cas(self, addr: Array, expected: Array, value: Array, t: VType, space: int, mask: Array | None = None) -> Array:
+        """Old values; compares bits."""
+        return self.atomic(addr, t, space, lambda old, who: np.where(old == expected[who], value[who], old), mask)
+
+    # -- asynchronous copies into shared memory
+    def async_copy(self, dst: Array, data: Array, mask: Array | None = None, align: int = 1) -> None:
+        """Begin a copy of uint8[threads, nbytes] to shared addresses; it lands at async_wait."""
+        active = self.mask if mask is None else self.mask & mask
+        if active.any():
+            self._open.append(self.shared.async_begin(dst[active] & np.uint64(SHARED_WINDOW - 1), data[active],
+                                                      self.warp_ids[active], align))
+
+    def async_commit(self) -> None:
+        self._require_all("an asynchronous commit")
+        self._groups.append(self._open)
+        self._open = []
+
+    def async_wait(self, pending: int) -> None:
+        """Until at most ``pending`` groups are in flight."""
+        self._require_all("an asynchronous wait")
+        done = max(0, len(self._groups) - pending)
+        for group in self._groups[:done]:
+            for record in group:
+                self.shared.async_finish(record)
+        self._groups = self._groups[done:]
+
+    def async_wait_all(self) -> None:
+        """Until nothing is in flight, committed or not."""
+        self._groups.append(self._open)
+        self._open = []
+        self.async_wait(0)
+
+    def _require_all(self, what: str) -> None:
+        # Groups are counted per thread on a device; here once for the block.
+        if not self.full:
+            raise SimtError(f"{what} reached by only some threads of the block")
+
+
+def _nan_max(a: Array, b: Array) -> Array:
+    return np.fmax(a, b)
+
+
+RMW: dict[str, Callable[[Array, Array], Array]] = {
+    "xchg": lambda old, v: v, "add": lambda old, v: old + v, "sub": lambda old, v: old - v, "and": lambda old, v: old & v,
+    "nand": lambda old, v: ~(old & v), "or": lambda old, v: old | v, "xor": lambda old, v: old ^ v,
+    "max": lambda old, v: np.maximum(signed(old), signed(v)).view(old.dtype),
+    "min": lambda old, v: np.minimum(signed(old), signed(v)).view(old.dtype), "umax": np.maximum, "umin": np.minimum,
+    "fadd": np.add, "fsub": np.subtract, "fmax": np.fmax, "fmin": np.fmin,
+    "uinc_wrap": lambda old, v: np.where(old >= v, old.dtype.type(0), old + old.dtype.type(1)),
+    "udec_wrap": lambda old, v: np.where((old == 0) | (old > v), v, old - old.dtype.type(1)),
+}
