@@ -39,6 +39,11 @@ def ensure_dialects(*dialects: Any) -> None:
             _loaded.add(dialect.DIALECT_NAMESPACE)
 
 
+def loaded_namespaces() -> frozenset[str]:
+    """Namespaces of the ext dialects loaded so far."""
+    return frozenset(_loaded)
+
+
 @contextlib.contextmanager
 def mlir_context() -> Iterator[Any]:
     """Hold the lock, with the process's context (tt and ttg loaded) and an unknown location current."""
