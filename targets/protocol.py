@@ -46,7 +46,7 @@ class Capabilities:
     shared_banks: int = 32
     max_num_ctas: int = 1
     float8_types: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)  # "triton_arch": how GPUTarget.arch writes it (90 for sm_90a)
 
 
 class Driver(Protocol):
@@ -58,7 +58,8 @@ class Driver(Protocol):
         """Load the binary stage; the returned handle keeps it alive and has n_regs, n_spills, function."""
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         """``launcher(gx, gy, gz, stream, handle, args)``, ``args`` being the kernel's non-constexpr arguments in order.
-        ``signature`` gives their Triton types ("*fp32", "i32", "fp32", …)."""
+        ``signature`` gives their Triton types ("*fp32", "i32", "fp32", …). Pointers arrive as integer addresses (the runtime
+        has read data_ptr already), integers and bools as int/bool, floats as float; tuples arrive flattened."""
     def synchronize(self) -> None: ...
     def get_device_properties(self, device: int) -> Mapping[str, Any]: ...
     def event_timer(self) -> Any:
@@ -77,7 +78,7 @@ class TargetPlugin:
     pipeline(arch, options) → Pipeline from tt (module as the frontend made it) to the last binary stage.
     lowerings: op name → function, over the shared table of dialects.lowering. hooks(arch, options) → TargetHooks.
     binary_stage: the stage that load() takes ("cubin", "hsaco", "obj"). source_stage: its text ("ptx", "amdgcn", "asm").
-    simulator(arch): optional; runs a compiled kernel without a device.
+    simulator(arch): optional; runs a compiled kernel without a device: an object with the methods of Driver, on host memory.
     fingerprint(): versions of the tools used, for the cache key.
     """
 
