@@ -6,11 +6,10 @@ patterns: it decodes on loads and rounds to nearest even on stores and casts.
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_right
-from typing import Any
 
 import numpy as np
-
 from tilewright.dialects.errors import TilewrightError
 
 
@@ -45,13 +44,13 @@ def is_small_float(name: str) -> bool:
     return canonical(name) in _SMALL_FLOATS
 
 
-def numpy_dtype(name: str) -> Any:
+def numpy_dtype(name: str) -> type:
     """What holds values of the type: its own numpy dtype (signless ints are signed), float32 for bf16 and fp8."""
     name = canonical(name)
     return np.float32 if name in _SMALL_FLOATS else _PLAIN[name]
 
 
-def storage_dtype(name: str) -> Any:
+def storage_dtype(name: str) -> type:
     """What the type looks like in memory."""
     name = canonical(name)
     if name in _SMALL_FLOATS:
@@ -166,19 +165,6 @@ def round_to(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarra
     return out
 
 
-def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
-    """Lowest address and one past the highest that the elements of a strided array lie at."""
-    low = high = array.__array_interface__["data"][0]
-    for size, stride in zip(array.shape, array.strides):
-        if size == 0:
-            return low, low
-        if stride < 0:
-            low += (size - 1) * stride
-        else:
-            high += (size - 1) * stride
-    return low, high + array.itemsize
-
-
 class Memory:
     """The byte ranges that a launch may touch."""
 
@@ -186,19 +172,21 @@ class Memory:
         self.starts: list[int] = []
         self.buffers: list[np.ndarray] = []  # bytes
 
-    def add(self, array: np.ndarray) -> int:
-        """Make the memory that ``array`` spans reachable; returns its address. The bytes are aliased, not copied."""
-        low, high = _byte_bounds(array)
-        address = array.__array_interface__["data"][0]
+    def add(self, low: int, size: int) -> None:
+        """Make ``size`` bytes at address ``low`` reachable. The bytes are aliased, not copied."""
         i = bisect_right(self.starts, low)
-        if i and self.starts[i - 1] <= low and low + (high - low) <= self.starts[i - 1] + len(self.buffers[i - 1]):
-            return address
-        import ctypes
-
-        raw = (ctypes.c_uint8 * (high - low)).from_address(low)
+        if size <= 0 or (i and low + size <= self.starts[i - 1] + len(self.buffers[i - 1])):
+            return
+        while i and self.starts[i - 1] + len(self.buffers[i - 1]) > low:  # overlapping views: one range over both
+            i -= 1
+            size = max(low + size, self.starts[i] + len(self.buffers[i])) - min(low, self.starts[i])
+            low = min(low, self.starts[i])
+            del self.starts[i], self.buffers[i]
+        while i < len(self.starts) and self.starts[i] < low + size:
+            size = max(low + size, self.starts[i] + len(self.buffers[i])) - low
+            del self.starts[i], self.buffers[i]
         self.starts.insert(i, low)
-        self.buffers.insert(i, np.frombuffer(raw, np.uint8))
-        return address
+        self.buffers.insert(i, np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8))
 
     def _locate(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         starts = np.asarray(self.starts, np.uint64)
