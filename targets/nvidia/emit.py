@@ -1,0 +1,145 @@
+"""LLVM IR → PTX (llvmlite's NVPTX backend) → cubin (ptxas, where one is found)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from typing import Any
+
+from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError, OutOfResources
+from tilewright.targets.nvidia.capabilities import ptx_version, resolve_arch
+
+TRIPLE = "nvptx64-nvidia-cuda"
+
+# Functions that the driver's or ptxas' runtime provides; any other external would fail at load only.
+_KNOWN_EXTERNS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
+
+
+@lru_cache(maxsize=None)
+def _target_machine(arch: str) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    _short_shared_pointers()
+    features = f"+ptx{ptx_version(arch)}"
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3)
+
+
+@lru_cache(maxsize=None)
+def _short_shared_pointers() -> None:
+    """Shared-memory addresses take one 32-bit register instead of two (an LLVM option, of the whole process)."""
+    import llvmlite.binding as llvm
+
+    llvm.set_option("tilewright", "--nvptx-short-ptr")
+
+
+def emit_ptx(llvm_ir: str, arch: str) -> str:
+    """PTX of LLVM IR text, optimised at O3. Raises InternalCompilerError where a called function is defined nowhere."""
+    import llvmlite.binding as llvm
+
+    machine = _target_machine(resolve_arch(arch))
+    # With any other kind LLVM writes ".target …, debug", with which ptxas does not optimise.
+    llvm_ir = re.sub(r"emissionKind: (?:LineTablesOnly|FullDebug)", "emissionKind: DebugDirectivesOnly", llvm_ir)
+    module = llvm.parse_assembly(llvm_ir)
+    module.triple = TRIPLE
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(module, builder)
+    ptx: str = machine.emit_assembly(module)
+    check_externs(ptx)
+    return ptx
+
+
+def check_externs(ptx: str) -> None:
+    """An intrinsic that LLVM does not know, or a library call, becomes an external function: say so now."""
+    for name in re.findall(r"^\.extern \.func\s*(?:\([^)]*\)\s*)?([\w.$]+)", ptx, re.M):
+        if name not in _KNOWN_EXTERNS:
+            raise InternalCompilerError(f"nvidia: the kernel calls {name!r}, which neither PTX nor this LLVM knows")
+
+
+@lru_cache(maxsize=None)
+def ptxas() -> str | None:
+    """Path of ptxas: TILEWRIGHT_PTXAS, else the package nvidia-cuda-nvcc, else PATH, CUDA_HOME, /usr/local/cuda."""
+    candidates = [os.environ.get("TILEWRIGHT_PTXAS")]
+    try:
+        spec = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        spec = None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        candidates += [os.path.join(folder, sub, "bin", "ptxas") for sub in ("cu13", "cuda_nvcc")]
+    candidates.append(shutil.which("ptxas"))
+    candidates += [os.path.join(root, "bin", "ptxas") for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"),
+                                                                  "/usr/local/cuda") if root]
+    return next((c for c in candidates if c and os.access(c, os.X_OK)), None)
+
+
+@lru_cache(maxsize=None)
+def ptxas_version() -> str:
+    """"13.0.88", or "none" where there is no ptxas."""
+    path = ptxas()
+    if path is None:
+        return "none"
+    text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"V(\d[\d.]*)", text)
+    return found.group(1) if found else "unknown"
+
+
+def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = False) -> tuple[bytes, dict[str, int]]:
+    """The cubin and ptxas' figures: ``registers``, ``spills`` (bytes stored and loaded), ``stack`` (bytes).
+
+    Raises AssemblerNotFoundError where there is no ptxas, OutOfResources where the kernel does not fit, else
+    InternalCompilerError with the first error line.
+    """
+    path = ptxas()
+    if path is None:
+        raise AssemblerNotFoundError("nvidia: no ptxas; pip install 'tilewright[nvidia]', or put ptxas on PATH "
+                                     "(without one the driver assembles the PTX when the kernel is loaded)")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        source, out = os.path.join(folder, "k.ptx"), os.path.join(folder, "k.cubin")
+        with open(source, "w") as f:
+            f.write(ptx)
+        command = [path, "-v", f"--gpu-name={resolve_arch(arch)}", source, "-o", out]
+        if line_info:
+            command.insert(2, "-lineinfo")
+        if fast_compile:
+            command.insert(2, "-O1")
+        done = subprocess.run(command, capture_output=True, text=True)
+        log = done.stderr + done.stdout
+        if done.returncode:
+            _raise_assembler_error(log, ptx)
+        with open(out, "rb") as f:
+            return f.read(), resource_usage(log)
+
+
+def _raise_assembler_error(log: str, ptx: str) -> None:
+    shared = re.search(r"uses too much shared data \((0x[0-9a-f]+|\d+) bytes.*?(0x[0-9a-f]+|\d+) max", log)
+    if shared:
+        raise OutOfResources(int(shared.group(1), 0), int(shared.group(2), 0), "static shared memory")
+    errors = [line for line in log.splitlines() if "error" in line or "fatal" in line] or log.splitlines()
+    message = f"nvidia: ptxas failed: {errors[0] if errors else 'without a message'}"
+    line = re.search(r"line (\d+)", errors[0]) if errors else None
+    if line:
+        lines = ptx.splitlines()
+        number = int(line.group(1))
+        message += f"\n    PTX line {number}: {lines[number - 1].strip() if number <= len(lines) else ''}"
+    raise InternalCompilerError(message)
+
+
+def resource_usage(log: str) -> dict[str, int]:
+    """Figures in the output of ``ptxas -v``."""
+    usage = {"registers": 0, "spills": 0, "stack": 0}
+    found = re.search(r"Used (\d+) registers", log)
+    if found:
+        usage["registers"] = int(found.group(1))
+    found = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if found:
+        usage["stack"] = int(found.group(1))
+        usage["spills"] = int(found.group(2)) + int(found.group(3))
+    return usage
