@@ -1,0 +1,44 @@
+"""The whole AMD pipeline in one function: tt → ttg → LLVM dialect → LLVM IR → AMDGCN → HSACO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects.passes import shared_pass, tt_passes, ttg_passes
+from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
+
+
+def pipeline(arch: str, options: Any) -> Pipeline:
+    """Stages ttir, ttgir, llir (optimised LLVM IR), amdgcn (text), hsaco (code object; nothing without a linker)."""
+    return Pipeline((
+        Stage("ttir", tt_passes()),
+        Stage("ttgir", ttg_passes()),
+        Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
+        Stage("amdgcn", (), _to_amdgcn),
+        Stage("hsaco", (), _to_hsaco),
+    ))
+
+
+def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
+    from tilewright.dialects.lowering.translate import translate_to_llvm_ir
+    from tilewright.targets.amd.emit import optimise
+
+    return optimise(translate_to_llvm_ir(module, ctx), ctx.arch)
+
+
+def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
+    from tilewright.targets.amd.emit import emit_amdgcn, resource_usage
+
+    ctx.metadata["llir"] = llvm_ir  # the object is made from a fresh parse of the same module
+    text = emit_amdgcn(llvm_ir, ctx.arch)
+    usage = resource_usage(text)
+    ctx.metadata.update({k: usage[k] for k in ("registers", "spills", "agprs", "sgprs", "sgpr_spills", "scratch_bytes") if k in usage})
+    ctx.metadata["warp_size"] = ctx.warp_size
+    return text
+
+
+def _to_hsaco(amdgcn: str, ctx: PassContext) -> bytes | None:
+    from tilewright.targets.amd.emit import emit_object, link, linker
+
+    obj = emit_object(ctx.metadata.pop("llir"), ctx.arch)
+    return link(obj) if linker() else None
