@@ -136,6 +136,7 @@ class AmdDriver:
             packer.pack_into(buffer, 0, *values)
             self.call("hipModuleLaunchKernel", handle.function, gx, gy, gz, threads, 1, 1, shared, stream, None, extra)
 
+        launch.keep_alive = (buffer, size)  # type: ignore[attr-defined]  # extra holds bare addresses of both
         return launch
 
     def synchronize(self) -> None:

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError
@@ -21,7 +21,7 @@ from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerE
 TRIPLE = "amdgcn-amd-amdhsa"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _target_machine(arch: str) -> Any:
     import llvmlite.binding as llvm
 
@@ -75,7 +75,7 @@ def emit_object(optimised_ir: str, arch: str) -> bytes:
     return _target_machine(arch).emit_object(llvm.parse_assembly(optimised_ir))
 
 
-@lru_cache(maxsize=None)
+@cache
 def linker() -> tuple[str, ...] | None:
     """Command of an ELF linker for AMDGPU: ROCm's or the system's ld.lld, else the one in the package ziglang."""
     for folder in (os.environ.get("ROCM_PATH", "/opt/rocm") + "/llvm/bin", None):

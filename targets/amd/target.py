@@ -53,7 +53,6 @@ def _lowerings() -> Mapping[str, Callable[..., Any]]:
 
 def _fingerprint() -> str:
     import llvmlite
-
     from tilewright.targets.amd.emit import linker
 
     return f"llvmlite {llvmlite.__version__}; linker {' '.join(linker() or ('none',))}"

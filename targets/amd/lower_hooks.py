@@ -1,0 +1,157 @@
+"""What the shared lowering asks of an AMD GPU: LLVM's AMDGPU intrinsics (LLVM's AMDGPU user guide; ISA manuals)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.lowering.hooks import TargetHooks
+from tilewright.dialects.matrix_ops import MatrixOp
+from tilewright.targets.amd.capabilities import capabilities
+
+_AXES = "xyz"
+_SCOPES = {"cta": "workgroup", "gpu": "agent", "sys": ""}
+_ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+_RMW = {"and": "and", "or": "or", "xor": "xor", "add": "add", "fadd": "fadd", "max": "max", "min": "min", "umax": "umax",
+        "umin": "umin", "xchg": "xchg"}
+
+
+class AmdHooks(TargetHooks):
+    """One per (arch, options)."""
+
+    global_address_space = 1
+    shared_address_space = 3
+    has_async_copy = False
+
+    def __init__(self, arch: str, options: Any):
+        self.arch, self.options = arch, options
+        self.capabilities = capabilities(arch)
+        self.warp_size = self.capabilities.warp_size
+
+    # -- kernel
+    def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
+        threads = num_warps * self.warp_size
+        func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<amdgpu_kernelcc>")
+        pairs = [("amdgpu-flat-work-group-size", f"{threads},{threads}"), ("uniform-work-group-size", "true")]
+        if self.options.waves_per_eu:
+            pairs.append(("amdgpu-waves-per-eu", str(self.options.waves_per_eu)))
+        func.attributes["passthrough"] = ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in pairs])
+
+    # -- indices
+    def thread_id(self, b: Any) -> Any:
+        return b.call_intrinsic("llvm.amdgcn.workitem.id.x", b.t_i32, [])
+
+    def program_id(self, b: Any, axis: int) -> Any:
+        return b.call_intrinsic(f"llvm.amdgcn.workgroup.id.{_AXES[axis]}", b.t_i32, [])
+
+    def num_programs(self, b: Any, axis: int) -> Any:
+        # hidden_block_count_x/y/z open the implicit arguments of code object version 5 and later
+        base = b.call_intrinsic("llvm.amdgcn.implicitarg.ptr", b.ptr(4), [])
+        return b.load(b.gep(base, axis, b.t_i32), b.t_i32, align=4)
+
+    # -- synchronisation
+    def barrier(self, b: Any) -> None:
+        self._fence(b, "release")
+        b.call_intrinsic("llvm.amdgcn.s.barrier", None, [])
+        self._fence(b, "acquire")
+
+    @staticmethod
+    def _fence(b: Any, ordering: str) -> None:
+        orders = {"acquire": 4, "release": 5}
+        b.op("llvm.fence", (), (), {"ordering": b.int_attr(orders[ordering], 64), "syncscope": ir.StringAttr.get("workgroup")})
+
+    # -- lanes
+    def _lane(self, b: Any) -> Any:
+        low = b.call_intrinsic("llvm.amdgcn.mbcnt.lo", b.t_i32, [b.i32(-1), b.i32(0)])
+        return low if self.warp_size == 32 else b.call_intrinsic("llvm.amdgcn.mbcnt.hi", b.t_i32, [b.i32(-1), low])
+
+    def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:
+        if mask < 32:  # ds_swizzle_b32 in bit mode: xor mask in bits 14:10, and mask 0x1f in 4:0
+            return b.call_intrinsic("llvm.amdgcn.ds.swizzle", b.t_i32, [value, b.i32(mask << 10 | 0x1F)])
+        return self.shuffle_idx(b, value, b.xor(self._lane(b), b.i32(mask)))
+
+    def shuffle_idx(self, b: Any, value: Any, lane: Any) -> Any:
+        return b.call_intrinsic("llvm.amdgcn.ds.bpermute", b.t_i32, [b.shl(lane, b.i32(2)), value])
+
+    # -- global memory
+    def load_global(self, b: Any, ptr: Any, type: Any, pred: Any, other: Any, cache: str, evict: str, volatile: bool, align: int) -> Any:
+        def load() -> Any:
+            return self._hinted_load(b, ptr, type, cache, volatile, align)
+
+        if pred is None:
+            return load()
+        return b.if_then_else(pred, load, lambda: b.zero(type) if other is None else other)[0]
+
+    @staticmethod
+    def _hinted_load(b: Any, ptr: Any, type: Any, cache: str, volatile: bool, align: int) -> Any:
+        if volatile or cache == "cv":
+            return b.load(ptr, type, align=align, volatile=True)
+        attrs: dict[str, Any] = {"alignment": b.int_attr(align, 64)}
+        if cache in ("cg", "cs"):  # streaming: LLVM's nontemporal sets the cache-policy bits of the arch
+            attrs["nontemporal"] = ir.UnitAttr.get()
+        return b.op("llvm.load", (ptr,), (type,), attrs).result
+
+    def store_global(self, b: Any, ptr: Any, value: Any, pred: Any, cache: str, evict: str, align: int) -> None:
+        def store() -> None:
+            attrs: dict[str, Any] = {"alignment": b.int_attr(align, 64)}
+            if cache in ("cg", "cs"):
+                attrs["nontemporal"] = ir.UnitAttr.get()
+            if cache == "wt":  # write-through has no spelling in LLVM but volatile: the write reaches memory
+                attrs["volatile_"] = ir.UnitAttr.get()
+            b.op("llvm.store", (value, ptr), (), attrs)
+
+        if pred is None:
+            store()
+        else:
+            b.if_then(pred, store)
+
+    def atomic_rmw(self, b: Any, op: str, ptr: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
+        bits = _bits(value.type)
+        if bits < 32 and not (op == "fadd" and bits == 16):
+            raise UnsupportedOnTargetError(f"atomic {op} of {value.type}: {self.arch} has 32- and 64-bit atomics; widen the buffer")
+
+        def run() -> Any:
+            return b.atomicrmw(_RMW[op], ptr, value, _ORDERS[sem], _SCOPES[scope])
+
+        if pred is None:
+            return run()
+        return b.if_then_else(pred, run, lambda: b.zero(value.type))[0]
+
+    def atomic_cas(self, b: Any, ptr: Any, cmp: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
+        bits = _bits(value.type)
+        integer = b.int_type(bits)
+        failure = "acquire" if sem in ("acquire", "acq_rel") else "monotonic"
+
+        def run() -> Any:
+            old = b.cmpxchg(ptr, b.bitcast(cmp, integer), b.bitcast(value, integer), _ORDERS[sem], failure, _SCOPES[scope])
+            return b.bitcast(old, value.type)
+
+        if pred is None:
+            return run()
+        return b.if_then_else(pred, run, lambda: b.zero(value.type))[0]
+
+    # -- matrix instructions
+    def mma(self, b: Any, row: MatrixOp, a: Sequence[Any], bv: Sequence[Any], c: Sequence[Any]) -> list[Any]:
+        acc = b.pack_vector(list(c))
+        x, y = (self._operand(b, row, values) for values in (a, bv))
+        args = {"mfma": [x, y, acc, b.i32(0), b.i32(0), b.i32(0)], "wmma": [x, y, acc],
+                "wmma_signed": [b.i1(1), x, b.i1(1), y, acc, b.i1(0)]}[row.extra["form"]]
+        return b.unpack_vector(b.call(row.intrinsic, acc.type, args), len(c))
+
+    @staticmethod
+    def _operand(b: Any, row: MatrixOp, values: Sequence[Any]) -> Any:
+        """The operand's elements packed as the intrinsic takes them."""
+        how = row.extra["operands"]
+        if how == "scalar":
+            return values[0]
+        vector = b.pack_vector(list(values))
+        if how == "vector":
+            return b.bitcast(vector, b.vec(len(values), b.t_i16)) if row.extra["element"] == "i16" else vector
+        packed = {"i32": b.t_i32, "i64": b.t_i64}.get(how) or b.vec(int(how[1]), b.t_i32)
+        return b.bitcast(vector, packed)
+
+
+def _bits(type: Any) -> int:
+    return {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}.get(str(type)) or (ir.IntegerType(type).width if ir.IntegerType.isinstance(type) else 64)
