@@ -1,0 +1,119 @@
+"""Checks that every op's encodings obey the rules of ``dialects/analysis/layout_rules.py``.
+
+Before and after: a ttg module; nothing is changed. Raises InternalCompilerError naming the op and the rule it breaks. Run in
+tests after every pass, and under dump.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis import layout_rules as rules
+from tilewright.dialects.analysis.structure import Node, functions, type_info
+from tilewright.dialects.encodings import downcast, integer, num_warps_of, to_linear_layout
+from tilewright.dialects.errors import InternalCompilerError
+
+
+def _fail(node: Node, rule: str) -> None:
+    types = [str(v.type) for v in node.operands], [str(v.type) for v in node.results]
+    raise InternalCompilerError(f"{node.name} at {node.op.location}: {rule}; operands {types[0]}, results {types[1]}")
+
+
+def _check_tensor(node: Node, value: Any, num_warps: int, warp_size: int) -> None:
+    info = type_info(value.type)
+    if info.shape is None:
+        return
+    if info.encoding is None:
+        _fail(node, f"{value.type} has no encoding")
+    layout = to_linear_layout(info.shape, info.encoding)
+    if layout.in_size("lane") != warp_size or num_warps_of(layout) != num_warps:
+        _fail(node, f"the layout of {value.type} has {layout.in_size('lane')} lanes and {num_warps_of(layout)} warps; "
+                    f"the module has {warp_size} and {num_warps}")
+    if not layout.is_surjective():
+        _fail(node, f"the layout of {value.type} does not cover the tensor")
+
+
+def check(node: Node) -> None:
+    """Raise InternalCompilerError where ``node`` breaks a rule."""
+    name = node.name
+    operands = [type_info(v.type) for v in node.operands]
+    results = [type_info(v.type) for v in node.results]
+    tensors = [t for t in (*operands, *results) if t.shape is not None]
+    if not tensors:
+        return
+    if rules.is_elementwise(name) or name in ("tt.broadcast", "tt.scan"):
+        if any(t.encoding != tensors[0].encoding for t in tensors):
+            _fail(node, "all tensors of this op have one encoding")
+    elif name == "arith.constant":
+        value = node.op.attributes["value"]
+        if value.type != node.results[0].type:
+            _fail(node, "the value's type is the result's")
+    elif name == "tt.expand_dims":
+        if operands[0].encoding != rules.slice_of(node.int_attr("axis"), results[0].encoding):
+            _fail(node, "the operand is the slice of the result's encoding along the new dim")
+    elif name == "tt.reduce":
+        if any(t.encoding != operands[0].encoding for t in operands):
+            _fail(node, "all operands have one encoding")
+        if any(t.shape is not None and t.encoding != rules.slice_of(node.int_attr("axis"), operands[0].encoding) for t in results):
+            _fail(node, "the result is the slice of the operand's encoding along the reduced dim")
+    elif name in ("tt.trans", "tt.reshape", "tt.join", "tt.split", "tt.cat"):
+        if name in ("tt.join", "tt.cat") and operands[0].encoding != operands[1].encoding:
+            _fail(node, "both operands have one encoding")
+        wanted = rules.forward(node, 0, operands[0].encoding)
+        if name == "tt.reshape" and node.bool_attr("allow_reorder"):
+            return
+        if wanted is None or not all(rules.same_layout(t.shape or (), wanted, t.encoding) for t in results):
+            _fail(node, "the result's layout is the operand's with no element moved")
+    elif name == "tt.dot":
+        c, result = operands[2], results[0]
+        if c.encoding != result.encoding:
+            _fail(node, "c and the result have one encoding")
+        for i in (0, 1):
+            e = operands[i].encoding
+            if not isinstance(e, ttg.DotOperandEncoding) or integer(e.params[0]) != i or downcast(e.params[1]) != c.encoding:
+                _fail(node, f"operand {i} is dot operand {i} of the result's encoding")
+        if not isinstance(c.encoding, (ttg.MmaEncoding, ttg.BlockedEncoding)):
+            _fail(node, "the accumulator has an mma or a blocked encoding")
+    elif name == "tt.gather":
+        if operands[1].encoding != results[0].encoding:
+            _fail(node, "indices and result have one encoding")
+    elif name == "tt.histogram" and len(operands) == 2 and operands[0].encoding != operands[1].encoding:
+        _fail(node, "src and mask have one encoding")
+
+
+def _check_flow(node: Node) -> None:
+    """Types of what flows through structured control flow are equal."""
+
+    def same(values: Any, others: Any, what: str) -> None:
+        for a, b in zip(values, others, strict=True):
+            if a.type != b.type:
+                _fail(node, f"{what}: {a.type} against {b.type}")
+
+    if node.name == "scf.for":
+        (body,) = node.regions
+        same(node.operands[3:], body.args[1:], "initial values and loop arguments")
+        same(body.ops[-1].operands, body.args[1:], "yielded values and loop arguments")
+        same(node.results, body.args[1:], "results and loop arguments")
+    elif node.name == "scf.if":
+        for region in node.regions:
+            same(region.ops[-1].operands, node.results, "yielded values and results")
+    elif node.name == "scf.while":
+        before, after = node.regions
+        same(node.operands, before.args, "initial values and arguments")
+        same(before.ops[-1].operands[1:], after.args, "passed values and arguments")
+        same(before.ops[-1].operands[1:], node.results, "passed values and results")
+        same(after.ops[-1].operands, before.args, "yielded values and arguments")
+
+
+def run(module: Any, ctx: Any = None) -> None:
+    """Before and after: a ttg module whose encodings obey the rules. Raises InternalCompilerError where they do not."""
+    attributes = (module.operation if hasattr(module, "operation") else module).attributes
+    num_warps, warp_size = (int(ir.IntegerAttr(attributes[n]).value) for n in ("ttg.num-warps", "ttg.threads-per-warp"))
+    for function in functions(module):
+        for node in function.nodes():
+            for value in (*node.results, *(a for r in node.regions for a in r.args)):
+                _check_tensor(node, value, num_warps, warp_size)
+            check(node)
+            _check_flow(node)
