@@ -262,10 +262,12 @@ class Function:
 
     def erase(self, node: Node) -> None:
         """Remove an op whose results have no uses."""
-        for inner in (node, *node.walk()):
-            if self._uses is not None:
+        doomed = (node, *node.walk())
+        if self._uses is not None:
+            for inner in doomed:  # before any result is forgotten: a combiner's ops use each other's
                 for i, v in enumerate(inner.operands):
                     self._uses[v].remove((inner, i))
+        for inner in doomed:
             for v in inner.results:
                 self.defs.pop(v, None)
                 if self._uses is not None:
