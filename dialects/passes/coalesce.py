@@ -1,0 +1,86 @@
+"""Choose for each memory op the layout in which threads next to each other touch addresses next to each other.
+
+Before: every tensor has a layout. After: the operands and results of loads, stores and atomics have the blocked encoding
+whose order follows the contiguity of the pointers and whose threads hold runs of up to ``capabilities.max_vector_bits``, and
+``ttg.convert_layout`` joins them to the rest; remove_layout_conversions then spreads these layouts.
+
+Ops on tensors of one shape and order get one run length, so that a kernel like y = f(x, w) needs no conversion: the longest
+that any of them can use, but at most what the widest vector holds of the largest element stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.layout_rules import MEMORY_OPS
+from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.encodings import blocked_for
+from tilewright.dialects.passes.convert_tt_to_ttg import convert_operand, convert_result
+
+
+def order_by_contiguity(contiguity: tuple[int, ...]) -> list[int]:
+    """Dims from the most contiguous to the least; among equals the last dim first."""
+    return sorted(range(len(contiguity)), key=lambda d: (-contiguity[d], -d))
+
+
+def mask_of(node: Node) -> Any:
+    """The mask operand of a memory op, or None."""
+    sizes = node.ints_attr("operandSegmentSizes") if "operandSegmentSizes" in node.op.attributes else [1] * len(node.operands)
+    first = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}.get(node.name)
+    if first is None or first >= len(sizes) or not sizes[first]:
+        return None
+    return node.operands[sum(sizes[:first])]
+
+
+def _run_length(node: Node, axis: AxisInfoAnalysis, order: list[int], max_bits: int) -> int:
+    """Elements that one access of this op can take."""
+    if node.name.startswith("tt.atomic"):
+        return 1
+    pointer = type_info(node.operands[0].type)
+    n = axis.vector_elements(node.operands[0], order[0], mask_of(node))
+    return max(1, min(n, max_bits // max(8, pointer.pointee_bits)))
+
+
+def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[Node, Any]]:
+    """The encoding of each memory op on tensors."""
+    max_bits = int(ctx.capabilities.max_vector_bits)
+    threads = ctx.num_warps * ctx.warp_size
+    found: list[tuple[Node, tuple[tuple[int, ...], tuple[int, ...]]]] = []
+    wanted: dict[Any, int] = {}
+    limit: dict[Any, int] = {}
+    for node in function.nodes():
+        if node.name not in MEMORY_OPS:
+            continue
+        info = type_info(node.operands[0].type)
+        if info.shape is None:
+            continue
+        order = order_by_contiguity(axis.get(node.operands[0]).contiguity)
+        key = (info.shape, tuple(order))
+        found.append((node, key))
+        wanted[key] = max(wanted.get(key, 1), _run_length(node, axis, order, max_bits))
+        if node.name == "tt.store":
+            limit[key] = min(limit.get(key, max_bits), max_bits // max(8, info.pointee_bits))
+    encodings: dict[Any, Any] = {}
+    for _, key in found:
+        if key not in encodings:
+            shape, order = key
+            numel = 1
+            for s in shape:
+                numel *= s
+            n = min(wanted[key], limit.get(key, max_bits), max(1, numel // threads), shape[order[0]])
+            size = [n if d == order[0] else 1 for d in range(len(shape))]
+            encodings[key] = blocked_for(shape, size, list(order), ctx.num_warps, ctx.warp_size)
+    return [(node, encodings[key]) for node, key in found]
+
+
+def run(module: Any, ctx: Any) -> None:
+    """Before: ttg with any layouts. After: memory ops have coalesced blocked layouts, joined to the rest by convert_layout."""
+    for function in functions(module):
+        axis = AxisInfoAnalysis(function=function)
+        for node, encoding in _plan(function, axis, ctx):
+            for i, v in enumerate(node.operands):
+                if type_info(v.type).shape is not None:
+                    convert_operand(function, node, i, encoding)
+            for i in range(len(node.results)):
+                convert_result(function, node, i, encoding)
