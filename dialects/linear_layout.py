@@ -17,55 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.dialects.gf2 import Gf2Solver, combine
+
 
 def log2(size: int) -> int:
     """The exact base-2 logarithm. Raises ValueError where ``size`` is not a power of two."""
     if size <= 0 or size & (size - 1):
         raise ValueError(f"{size} is not a power of two")
     return size.bit_length() - 1
-
-
-class Gf2Solver:
-    """Solves ``columns · x = y`` over GF(2). Columns are bit masks; x is a bit mask over columns.
-
-    Independent columns are taken greedily in the order given, so columns that depend on earlier ones never occur in a
-    solution: give the preferred columns first.
-    """
-
-    __slots__ = ("pivots", "free")
-
-    def __init__(self, columns: Iterable[int]):
-        self.pivots: dict[int, tuple[int, int]] = {}  # leading bit → (reduced vector, combination of columns)
-        self.free = 0
-        for i, col in enumerate(columns):
-            rest, comb = self._reduce(col)
-            if rest:
-                self.pivots[rest.bit_length()] = (rest, comb ^ (1 << i))
-            else:
-                self.free |= 1 << i
-
-    def _reduce(self, vector: int) -> tuple[int, int]:
-        pivots, comb = self.pivots, 0
-        keep = 0
-        while vector:
-            top = vector.bit_length()
-            hit = pivots.get(top)
-            if hit is None:
-                keep |= 1 << (top - 1)
-                vector ^= 1 << (top - 1)
-            else:
-                vector ^= hit[0]
-                comb ^= hit[1]
-        return keep, comb
-
-    def solve(self, vector: int) -> int | None:
-        """A combination of columns giving ``vector``, or None where there is none."""
-        rest, comb = self._reduce(vector)
-        return None if rest else comb
-
-    @property
-    def rank(self) -> int:
-        return len(self.pivots)
 
 
 class LinearLayout:
@@ -299,7 +258,7 @@ class LinearLayout:
             if len(theirs) < b:
                 raise ValueError(f"cannot compose: {d} has size {1 << b}, then only {1 << len(theirs)}")
             position[sh:sh + b] = theirs[:b]
-        cols = tuple(tuple(_xor_select(position, c) for c in dim) for dim in self._cols)
+        cols = tuple(tuple(combine(position, c) for c in dim) for dim in self._cols)
         return LinearLayout._make(self.in_dims, cols, other.out_dims, other._out_bits)
 
     def __mul__(self, other: LinearLayout) -> LinearLayout:
@@ -523,15 +482,6 @@ def _move(word: int, moves: Sequence[tuple[int, int, int]]) -> int:
     for src, mask, dst in moves:
         out |= ((word >> src) & mask) << dst
     return out
-
-
-def _xor_select(columns: Sequence[int], mask: int) -> int:
-    word = 0
-    while mask:
-        low = mask & -mask
-        word ^= columns[low.bit_length() - 1]
-        mask ^= low
-    return word
 
 
 def _reverse_fields(word: int, bits: Sequence[int]) -> int:

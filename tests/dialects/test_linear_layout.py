@@ -9,7 +9,8 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from tilewright.dialects.linear_layout import Gf2Solver, LinearLayout, log2
+from tilewright.dialects.gf2 import Gf2Solver, common_complement, independent, intersection
+from tilewright.dialects.linear_layout import LinearLayout, log2
 
 
 def given(*strategies):
@@ -294,3 +295,30 @@ def test_solver(columns, target):
     if x is not None:
         assert x in sums[target] and x & solver.free == 0
     assert len(sums) == 1 << solver.rank
+
+
+def span(vectors):
+    words = {0}
+    for v in vectors:
+        words |= {w ^ v for w in words}
+    return words
+
+
+@given(st.lists(st.integers(0, 63), max_size=5), st.lists(st.integers(0, 63), max_size=5))
+def test_subspaces(a, b):
+    both = intersection(a, b)
+    assert span(both) == span(a) & span(b) and len(span(both)) == 1 << len(both)
+    more = independent(b, given=a)
+    assert span(a + more) == span(a + b) and len(span(a + more)) == len(span(a)) << len(more)
+
+
+@given(st.lists(st.integers(0, 63), max_size=5), st.lists(st.integers(0, 63), max_size=5))
+def test_common_complement(a, b):
+    a, b = independent(a), independent(b)
+    size, space = min(len(a), len(b)), [1 << i for i in range(6)]
+    if len(a) != len(b):
+        with pytest.raises(ValueError):
+            common_complement(a, b, space)
+    rest = common_complement(a[:size], b[:size], space)
+    assert len(rest) == 6 - size
+    assert len(span(a[:size] + rest)) == len(span(b[:size] + rest)) == 64
