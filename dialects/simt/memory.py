@@ -87,7 +87,7 @@ class GlobalMemory:
                 joined[-1][2] = (joined[-1][2], owner)
             else:
                 joined.append([base, size, owner])
-        self._buffers = [_Buffer(*r) for r in joined]
+        self._buffers = [_Buffer(base, size, owner=owner) for base, size, owner in joined]
         self._bases = [b.base for b in self._buffers]
 
     def _buffer_of(self, low: int) -> _Buffer | None:

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError, OutOfResources
@@ -20,7 +20,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 _KNOWN_EXTERNS = frozenset({"vprintf", "__assertfail", "malloc", "free"})
 
 
-@lru_cache(maxsize=None)
+@cache
 def _target_machine(arch: str) -> Any:
     import llvmlite.binding as llvm
 
@@ -31,7 +31,7 @@ def _target_machine(arch: str) -> Any:
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _short_shared_pointers() -> None:
     """Shared-memory addresses take one 32-bit register instead of two (an LLVM option, of the whole process)."""
     import llvmlite.binding as llvm
@@ -64,7 +64,7 @@ def check_externs(ptx: str) -> None:
             raise InternalCompilerError(f"nvidia: the kernel calls {name!r}, which neither PTX nor this LLVM knows")
 
 
-@lru_cache(maxsize=None)
+@cache
 def ptxas() -> str | None:
     """Path of ptxas: TILEWRIGHT_PTXAS, else the package nvidia-cuda-nvcc, else PATH, CUDA_HOME, /usr/local/cuda."""
     candidates = [os.environ.get("TILEWRIGHT_PTXAS")]
@@ -80,7 +80,7 @@ def ptxas() -> str | None:
     return next((c for c in candidates if c and os.access(c, os.X_OK)), None)
 
 
-@lru_cache(maxsize=None)
+@cache
 def ptxas_version() -> str:
     """"13.0.88", or "none" where there is no ptxas."""
     path = ptxas()

@@ -1,0 +1,253 @@
+"""The meaning of the PTX that the NVIDIA lowering emits, for the SIMT executor.
+
+Written from the PTX ISA manual and on purpose not from ``matrix_ops`` or ``lower_hooks``, so that a wrong row or a wrong
+operand there shows as a wrong product. Inline assembly is parsed into instructions, each of which is a numpy function over the
+threads of a block; what is not here raises SimtError when the kernel is decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tilewright.dialects.simt import SimtError, SimtExecutor
+from tilewright.dialects.simt.executor import CallInfo, Machine
+from tilewright.targets.nvidia.simulate_instructions import INSTRUCTIONS, Handler, as_bits, float32
+
+Array = Any
+
+
+# ------------------------------------------------------------------------------------------------ inline assembly
+@dataclass(frozen=True)
+class Operand:
+    """kind: "reg" (number or name), "imm" (value), "addr" (base operand, offset), "group" (operands), "sink" (``_``)."""
+
+    kind: str
+    value: Any = None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Instruction:
+    guard: Operand | None
+    negated: bool
+    opcode: str
+    operands: tuple[Operand, ...]
+
+
+def _operand(text: str) -> Operand:
+    text = text.strip()
+    if text == "_":
+        return Operand("sink")
+    if text.startswith("{"):
+        return Operand("group", tuple(_operand(t) for t in text[1:-1].split(",")))
+    if text.startswith("["):
+        base, _, offset = text[1:-1].partition("+")
+        return Operand("addr", _operand(base), int(offset, 0) if offset.strip() else 0)
+    if text.startswith("$"):
+        return Operand("reg", int(text[1:]))
+    if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)", text):
+        return Operand("imm", int(text, 0))
+    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
+        return Operand("imm", int(text[2:], 16))
+    if re.fullmatch(r"-?\d+\.\d*", text):
+        return Operand("imm", int(np.float32(text).view(np.uint32)))
+    if re.fullmatch(r"[%\w]+", text):
+        return Operand("reg", text)
+    raise SimtError(f"operand {text!r} of inline assembly is not understood")
+
+
+def parse(text: str) -> list[Instruction]:
+    """The instructions of PTX text; register declarations and scopes are dropped."""
+    out = []
+    body = re.sub(r"//[^\n]*", "", text).strip()
+    if body.startswith("{") and body.endswith("}"):
+        body = body[1:-1]
+    for statement in body.split(";"):
+        statement = statement.strip()
+        if not statement or statement.startswith(".reg"):
+            continue
+        guard, negated = None, False
+        if statement.startswith("@"):
+            word, statement = statement[1:].split(None, 1)
+            negated = word.startswith("!")
+            guard = _operand(word.lstrip("!"))
+        opcode, _, rest = statement.partition(" ")
+        operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)
+        out.append(Instruction(guard, negated, opcode.strip(), tuple(_operand(o) for o in operands)))
+    return out
+
+
+def _registers(info: CallInfo) -> tuple[int, list[int | None]]:
+    """Number of outputs, and for each input the output that it is tied to."""
+    parts = [p for p in info.constraints.split(",") if p and not p.startswith("~")]
+    outputs = sum(p.startswith("=") for p in parts)
+    return outputs, [int(p) if p.isdigit() else None for p in parts[outputs:]]
+
+
+class _State:
+    """Register values while one piece of inline assembly runs."""
+
+    def __init__(self, machine: Machine):
+        self.machine, self.values = machine, {}  # type: ignore[var-annotated]
+
+    def read(self, operand: Operand) -> Array:
+        """Raw array of a register, or an immediate as uint32."""
+        if operand.kind == "imm":
+            return np.full(self.machine.num_threads, operand.value & 0xFFFFFFFF, np.uint32)
+        try:
+            return self.values[operand.value]
+        except KeyError:
+            raise SimtError(f"inline assembly reads {operand.value!r}, which nothing has written") from None
+
+    def address(self, operand: Operand) -> Array:
+        return self.read(operand.value).astype(np.uint64) + np.uint64(operand.offset)
+
+    def write(self, operand: Operand, value: Array, mask: Array | None) -> None:
+        if operand.kind == "sink":
+            return
+        old = self.values.get(operand.value)
+        if mask is not None and not mask.all():
+            if old is None:
+                old = np.zeros_like(value)
+            value = np.where(mask, value, as_type(old, value.dtype))
+        self.values[operand.value] = value
+
+
+def as_type(x: Array, dtype: Any) -> Array:
+    """The same bits as another type of that size."""
+    if x.dtype == dtype:
+        return x
+    if x.dtype.itemsize != np.dtype(dtype).itemsize:
+        raise SimtError(f"register of {x.dtype} used as {dtype}")
+    return np.ascontiguousarray(x).view(dtype)
+
+
+def inline_assembly(info: CallInfo) -> Callable[..., Any]:
+    """Semantics of a piece of inline assembly."""
+    steps: list[tuple[Instruction, Handler]] = []
+    for instruction in parse(info.text):
+        name = instruction.opcode.split(".")[0]
+        make = INSTRUCTIONS.get(name)
+        if make is None:
+            raise SimtError(f"PTX instruction {instruction.opcode!r} is unknown to the simulator")
+        steps.append((instruction, make(instruction.opcode.split("."))))
+    outputs, tied = _registers(info)
+    result_types = info.result.members if info.result.kind == "struct" else (info.result,) * outputs
+
+    def run(machine: Machine, *args: Array) -> Any:
+        state = _State(machine)
+        for i, (arg, tie) in enumerate(zip(args, tied)):
+            state.values[outputs + i] = arg
+            if tie is not None:
+                state.values[tie] = arg
+        for instruction, handler in steps:
+            mask = None
+            if instruction.guard is not None:
+                mask = state.read(instruction.guard)
+                mask = ~mask if instruction.negated else mask
+            handler(state, instruction.operands, mask)
+        if not outputs:
+            return None
+        out = tuple(as_type(state.values[i], t.dtype) for i, t in enumerate(result_types))
+        return out if info.result.kind == "struct" else out[0]
+
+    return run
+
+
+# ----------------------------------------------------------------------------------------------------- intrinsics
+def _index(f: Callable[[Machine], int]) -> Callable[[CallInfo], Callable[..., Array]]:
+    return lambda info: lambda m: np.full(m.num_threads, f(m), np.uint32)
+
+
+def _barrier(info: CallInfo) -> Callable[..., None]:
+    return lambda m, *args: m.barrier()
+
+
+def _warp_barrier(info: CallInfo) -> Callable[..., None]:
+    return lambda m, *args: m.require_full_warps("a warp barrier")
+
+
+def _shuffle(mode: str) -> Callable[[CallInfo], Callable[..., Array]]:
+    """shfl.sync with clamp 31 or 0 and no segments, so one segment a warp."""
+    def run(m: Machine, members: Array, value: Array, b: Array, c: Array) -> Array:
+        m.require_full_warps("a shuffle")
+        if (members[m.mask] != 0xFFFFFFFF).any():
+            raise SimtError("a shuffle of part of a warp is not simulated")
+        lane = m.lane_ids.astype(np.int64)
+        b = b.astype(np.int64) & 31
+        clamp = c.astype(np.int64) & 31
+        source = {"bfly": lane ^ b, "idx": b, "up": lane - b, "down": lane + b}[mode]
+        inside = source >= clamp if mode == "up" else source <= clamp
+        source = np.where(inside, source, lane) + (m.thread_ids.astype(np.int64) - lane)
+        return value[source]
+
+    return lambda info: run
+
+
+def _redux(op: Callable[..., Array], as_signed: bool) -> Callable[[CallInfo], Callable[..., Array]]:
+    def run(m: Machine, value: Array, members: Array) -> Array:
+        m.require_full_warps("redux.sync")
+        x = value.view(np.int32) if as_signed else value
+        total = op(x.reshape(-1, m.warp_size), axis=1).astype(x.dtype)
+        return np.repeat(total, m.warp_size).view(np.uint32)
+
+    return lambda info: run
+
+
+def _unary(f: Callable[[Array], Array], flush: bool = False) -> Callable[[CallInfo], Callable[..., Array]]:
+    """An approximate f32 function, here rounded from f64; ``flush``: subnormal inputs and results become zero."""
+    return lambda info: lambda m, x: float32(f, x, flush)
+
+
+def _divide(info: CallInfo) -> Callable[..., Array]:
+    return lambda m, x, y: (x.astype(np.float64) / y.astype(np.float64)).astype(np.float32)
+
+
+def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
+    """The table for ``SimtExecutor``: intrinsics by name, then inline assembly."""
+    table: dict[Any, Callable[[CallInfo], Callable[..., Any]]] = {
+        "llvm.nvvm.read.ptx.sreg.tid.x": lambda info: lambda m: m.thread_ids,
+        "llvm.nvvm.read.ptx.sreg.ntid.x": _index(lambda m: m.num_threads),
+        "llvm.nvvm.read.ptx.sreg.laneid": lambda info: lambda m: m.lane_ids,
+        "llvm.nvvm.barrier.cta.sync.aligned.all": _barrier, "llvm.nvvm.barrier0": _barrier,
+        "llvm.nvvm.bar.warp.sync": _warp_barrier,
+        "llvm.nvvm.redux.sync.add": _redux(np.sum, False), "llvm.nvvm.redux.sync.max": _redux(np.max, True),
+        "llvm.nvvm.redux.sync.min": _redux(np.min, True), "llvm.nvvm.redux.sync.umax": _redux(np.max, False),
+        "llvm.nvvm.redux.sync.umin": _redux(np.min, False), "llvm.nvvm.redux.sync.and": _redux(np.bitwise_and.reduce, False),
+        "llvm.nvvm.redux.sync.or": _redux(np.bitwise_or.reduce, False),
+        "llvm.nvvm.redux.sync.xor": _redux(np.bitwise_xor.reduce, False),
+        "llvm.nvvm.ex2.approx.ftz.f32": _unary(np.exp2, True), "llvm.nvvm.ex2.approx.f": _unary(np.exp2),
+        "llvm.nvvm.ex2.approx.ftz.f": _unary(np.exp2, True), "llvm.nvvm.lg2.approx.f": _unary(np.log2),
+        "llvm.nvvm.lg2.approx.ftz.f": _unary(np.log2, True), "llvm.nvvm.rsqrt.approx.f": _unary(lambda x: 1 / np.sqrt(x)),
+        "llvm.nvvm.rsqrt.approx.ftz.f": _unary(lambda x: 1 / np.sqrt(x), True),
+        "llvm.nvvm.rcp.approx.ftz.f": _unary(lambda x: 1 / x, True), "llvm.nvvm.sqrt.approx.f": _unary(np.sqrt),
+        "llvm.nvvm.sqrt.approx.ftz.f": _unary(np.sqrt, True), "llvm.nvvm.sqrt.rn.f": _unary(np.sqrt),
+        "llvm.nvvm.div.full": _divide, "llvm.nvvm.div.rn.f": _divide, "llvm.nvvm.div.approx.f": _divide,
+        "llvm.nvvm.tanh.approx.f32": _unary(np.tanh),
+    }
+    for i, axis in enumerate("xyz"):
+        table[f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}"] = _index(lambda m, i=i: m.program_ids[i])  # type: ignore[misc]
+        table[f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}"] = _index(lambda m, i=i: m.grid[i])  # type: ignore[misc]
+    for mode in ("bfly", "idx", "up", "down"):
+        table[f"llvm.nvvm.shfl.sync.{mode}.i32"] = table[f"llvm.nvvm.shfl.sync.{mode}.f32"] = _shuffle(mode)
+    # Anything that is not an intrinsic's name is assembly.
+    table[re.compile(r"^(?!llvm\.)")] = inline_assembly
+    return table
+
+
+def simulate(module: Any, kernel: str, num_warps: int, shared_bytes: int, grid: Sequence[int], args: Sequence[Any],
+             **checks: Any) -> SimtExecutor:
+    """Run a kernel of an LLVM-dialect module on numpy arguments (changed in place); ``checks`` are SimtExecutor's.
+
+    Must be called inside ``mlir_context()``. Returns the executor, which can run again.
+    """
+    executor = SimtExecutor(module, kernel, 32 * num_warps, 32, shared_bytes, semantics(), **checks)
+    executor.run(grid, args)
+    return executor
+
+
+__all__ = ["as_bits", "inline_assembly", "parse", "semantics", "simulate"]
