@@ -1,9 +1,19 @@
-"""``tl.core``: types, values and the primitive functions of the language (those that Triton keeps in its core module)."""
+"""``tl.core``: types, values and the primitive functions of the language (those that Triton keeps in its core module).
+
+Every function works on tensors and Python numbers; arguments called constexpr are compile-time values. Shapes are powers of two.
+``_semantic`` is passed by the compiler and never by users.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language.const import ConstexprFunction, constexpr, constexpr_function, constexpr_type
 from tilewright.language.const import unwrap as _unwrap_if_constexpr
+from tilewright.language.decorators import builtin, is_builtin, member
 from tilewright.language.dtypes import (
     MAX_TENSOR_NUMEL,
     bfloat16,
@@ -32,4 +42,506 @@ from tilewright.language.dtypes import (
     uint64,
     void,
 )
-from tilewright.language.values import active_semantic, base_value, current_semantic, tensor, tuple
+from tilewright.language.values import active_semantic, base_value, current_semantic, tensor
+from tilewright.language.values import tuple as tuple  # noqa: A004
+
+TRITON_MAX_TENSOR_NUMEL = MAX_TENSOR_NUMEL
+_tensor_member_fn = member
+_python_range = range
+_python_tuple = type(())
+base_type = dtype
+const = pointer_type  # the annotation `tl.const`
+
+
+class PropagateNan(Enum):
+    """What minimum, maximum and clamp do with NaN: ``NONE`` ignores it, ``ALL`` keeps it."""
+
+    NONE = 0
+    ALL = 0xFFFF
+
+
+PROPAGATE_NAN = PropagateNan
+
+
+# -- the grid ----------------------------------------------------------------------------------------------------------
+@builtin
+def program_id(axis: Any, _semantic: Any = None) -> tensor:
+    """Index of this program along grid dim ``axis`` (constexpr 0, 1 or 2). int32."""
+    return _semantic.program_id(axis)
+
+
+@builtin
+def num_programs(axis: Any, _semantic: Any = None) -> tensor:
+    """Size of the grid along ``axis`` (constexpr 0, 1 or 2). int32."""
+    return _semantic.num_programs(axis)
+
+
+# -- making tensors ----------------------------------------------------------------------------------------------------
+@builtin
+def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
+    """int32 values of the half-open range [start, end), constexprs; the length is a power of two."""
+    return _semantic.arange(start, end)
+
+
+@builtin
+def full(shape: Any, value: Any, dtype: Any, _semantic: Any = None) -> tensor:
+    """A tensor of ``shape`` with every element ``value`` (a number or scalar tensor), of ``dtype``."""
+    return _semantic.full(shape, value, dtype)
+
+
+@builtin
+def to_tensor(x: Any, _semantic: Any = None) -> tensor:
+    """A number as a scalar tensor; a tensor as it is."""
+    return _semantic.to_tensor(x)
+
+
+@member
+@builtin
+def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False, _semantic: Any = None) -> tensor:
+    """``input`` converted to ``dtype``, or its bits read as ``dtype`` with ``bitcast``.
+
+    ``fp_downcast_rounding``: "rtne" (to nearest even, the default) or "rtz" (towards zero), for a narrower float.
+    """
+    input = _semantic.to_tensor(input)
+    return _semantic.bitcast(input, dtype) if bitcast else _semantic.cast(input, dtype, fp_downcast_rounding)
+
+
+def _to(self: tensor, dtype: Any, fp_downcast_rounding: Any = None, bitcast: Any = False, _semantic: Any = None) -> tensor:
+    """See tl.cast."""
+    return cast(self, dtype, fp_downcast_rounding, bitcast, _semantic=_semantic)
+
+
+_to.__triton_builtin__ = True  # type: ignore[attr-defined]
+tensor.to = _to  # type: ignore[attr-defined]
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+def _dims(dims: Any) -> Any:
+    """``f(x, 2, 4)`` and ``f(x, (2, 4))`` mean the same."""
+    if len(dims) == 1:
+        first = _unwrap_if_constexpr(dims[0])
+        if hasattr(first, "__iter__") and not isinstance(first, tensor):
+            return list(first)
+    return list(dims)
+
+
+@builtin
+def broadcast(input: Any, other: Any, _semantic: Any = None) -> Any:
+    """Both tensors at their common shape."""
+    return tuple(_semantic.broadcast(_semantic.to_tensor(input), _semantic.to_tensor(other)))
+
+
+@member
+@builtin
+def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
+    """``input`` with dims of size 1 repeated to ``shape``."""
+    return _semantic.broadcast_to(_semantic.to_tensor(input), _semantic.shape_of(_dims(shape)))
+
+
+@member
+@builtin
+def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
+    """Permute dims; without ``dims`` the last two are swapped."""
+    return _semantic.trans(input, *_dims(dims))
+
+
+@member
+@builtin
+def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
+    """Result dim i is source dim ``dims[i]``."""
+    return _semantic.permute(input, _dims(dims))
+
+
+@member
+@builtin
+def reshape(input: Any, *shape: Any, can_reorder: bool = False, _semantic: Any = None) -> tensor:
+    """The same elements in row-major order under ``shape``; in any order with ``can_reorder``."""
+    return _semantic.reshape(input, _dims(shape), can_reorder)
+
+
+@member
+@builtin
+def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
+    """reshape that may reorder elements; prefer reshape."""
+    return _semantic.reshape(input, _dims(shape), True)
+
+
+@member
+@builtin
+def item(input: Any, _semantic: Any = None) -> tensor:
+    """The one element of a tensor of one element, as a scalar."""
+    input = _semantic.to_tensor(input)
+    return _semantic.unsplat(input) if input.type.is_block() else input
+
+
+@member
+@builtin
+def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
+    """Dims of size 1 at ``axis``, an int or several; negative ones count in the result."""
+    input = _semantic.to_tensor(input)
+    axes = _semantic.shape_of(axis)
+    rank = len(input.shape) + len(axes)
+    wanted = sorted(a % rank if -rank <= a < rank else a for a in axes)
+    if len(set(wanted)) != len(wanted):
+        raise TypeMismatchError(f"expand_dims takes different axes, not {axes}")
+    for a in wanted:
+        input = _semantic.expand_dims(input, a) if input.type.is_block() else _semantic.splat(input, [1])
+    return input
+
+
+@builtin
+def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
+    """Two tensors of one shape along a new last dim of size 2."""
+    return _semantic.join(a, b)
+
+
+@member
+@builtin
+def split(a: Any, _semantic: Any = None) -> Any:
+    """The two halves of a last dim of size 2, as a tuple: the inverse of join."""
+    return tuple(_semantic.split(a))
+
+
+@builtin
+def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0, _semantic: Any = None) -> tensor:
+    """Two tensors of one type along ``dim``. With ``can_reorder`` the order of elements is not promised."""
+    return _semantic.cat(input, other, can_reorder, dim)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+@builtin
+def load(pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any = (), padding_option: Any = "",
+         cache_modifier: Any = "", eviction_policy: Any = "", volatile: Any = False, _semantic: Any = None) -> tensor:
+    """Read through a pointer or tensor of pointers. Masked-off lanes read nothing and give ``other`` (0 without it).
+
+    ``cache_modifier`` "", ".ca", ".cg", ".cs", ".cv"; ``eviction_policy`` "", "evict_first", "evict_last": hints.
+    ``volatile``: every load happens, in order.
+    """
+    return _semantic.load(pointer, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, volatile)
+
+
+@member
+@builtin
+def store(pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), cache_modifier: Any = "", eviction_policy: Any = "",
+          _semantic: Any = None) -> None:
+    """Write ``value``, cast to the pointee's type and broadcast, through the pointers where the mask holds."""
+    return _semantic.store(pointer, value, mask, boundary_check, cache_modifier, eviction_policy)
+
+
+def _atomic(name: str, what: str) -> Any:
+    def fn(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+        return _semantic.atomic_rmw(name, pointer, val, mask, sem, scope)
+
+    fn.__name__ = fn.__qualname__ = f"atomic_{name}"
+    fn.__doc__ = (f"Atomically {what}; the old value is the result (0 where masked off). ``sem``: relaxed, acquire, release, "
+                  "acq_rel (default); ``scope``: cta, gpu (default), sys.")
+    return member(builtin(fn))
+
+
+atomic_add = _atomic("add", "add ``val`` to memory")
+atomic_max = _atomic("max", "store the larger of memory and ``val``")
+atomic_min = _atomic("min", "store the smaller of memory and ``val``")
+atomic_and = _atomic("and", "store memory & ``val``")
+atomic_or = _atomic("or", "store memory | ``val``")
+atomic_xor = _atomic("xor", "store memory ^ ``val``")
+atomic_xchg = _atomic("xchg", "store ``val``")
+
+
+@member
+@builtin
+def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+    """Atomically store ``val`` where memory holds ``cmp``; the old value is the result."""
+    return _semantic.atomic_cas(pointer, cmp, val, sem, scope)
+
+
+def _unsupported(name: str, why: str) -> Any:
+    def fn(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
+        raise UnsupportedLanguageConstruct(f"tl.{name} is not supported: {why}")
+
+    fn.__name__ = fn.__qualname__ = name
+    fn.__doc__ = f"Not supported: {why}."
+    return builtin(fn)
+
+
+_POINTERS = "use tensors of pointers (base + offsets[:, None] * stride + …) with tl.load and tl.store"
+make_block_ptr = _unsupported("make_block_ptr", f"block pointers are not there yet; {_POINTERS}")
+advance = _unsupported("advance", f"block pointers are not there yet; {_POINTERS}")
+make_tensor_descriptor = _unsupported("make_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
+load_tensor_descriptor = _unsupported("load_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
+store_tensor_descriptor = _unsupported("store_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
+dot_scaled = _unsupported("dot_scaled", "block-scaled products are not there yet; scale the operands and use tl.dot")
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+@builtin
+def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
+    """``x`` where the condition holds, else ``y``. Both are computed everywhere; use load's mask to guard memory."""
+    return _semantic.where(condition, x, y)
+
+
+def _keeps_nan(propagate_nan: Any) -> bool:
+    return propagate_nan == PropagateNan.ALL
+
+
+@builtin
+def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+    """Elementwise smaller value; bf16 gives fp32. NaN is ignored unless ``propagate_nan`` is ALL."""
+    return _semantic.minimum(x, y, _keeps_nan(propagate_nan))
+
+
+@builtin
+def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+    """Elementwise larger value; bf16 gives fp32. NaN is ignored unless ``propagate_nan`` is ALL."""
+    return _semantic.maximum(x, y, _keeps_nan(propagate_nan))
+
+
+@builtin
+def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+    """Floats limited to [min, max]. A NaN gives ``min``, or stays NaN where ``propagate_nan`` is ALL."""
+    return _semantic.clamp(x, min, max, _keeps_nan(propagate_nan))
+
+
+@builtin
+def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
+    """``x + y``."""
+    return _semantic.add(x, y)
+
+
+@builtin
+def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
+    """``x - y``."""
+    return _semantic.sub(x, y)
+
+
+@builtin
+def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
+    """``x * y``."""
+    return _semantic.mul(x, y)
+
+
+# -- linear algebra ----------------------------------------------------------------------------------------------------
+@builtin
+def dot(input: Any, other: Any, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None, max_num_imprecise_acc: Any = None,
+        out_dtype: Any = float32, _semantic: Any = None) -> tensor:
+    """Matrix product of [M, K] and [K, N] (or [B, M, K] and [B, K, N]) tensors of one type, plus ``acc``.
+
+    int8 gives int32, fp64 gives fp64, other floats accumulate in fp32 (or fp16 with ``out_dtype``). ``input_precision``
+    of fp32 operands: "tf32" (default), "tf32x3", "ieee", "bf16x3", "bf16x6".
+    """
+    return _semantic.dot(input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
+
+
+# -- reductions and scans ----------------------------------------------------------------------------------------------
+def _inputs(input: Any) -> tuple[list[Any], bool]:
+    """The tensors of a reduce or scan, and whether a tuple was given."""
+    if isinstance(input, tensor) or not hasattr(input, "__iter__"):
+        return [input], False
+    return list(input), True
+
+
+@member
+@builtin
+def reduce(input: Any, axis: Any, combine_fn: Callable[..., Any], keep_dims: bool = False, _semantic: Any = None) -> Any:
+    """Reduce a tensor (or a tuple of n tensors of one shape) along ``axis`` (None: over everything).
+
+    ``combine_fn`` is associative and takes 2n scalars: n accumulated values, then n new ones; it returns n.
+    """
+    values, many = _inputs(input)
+    results = _semantic.reduce(values, axis, lambda *args: _semantic.call(combine_fn, *args), bool(keep_dims))
+    return tuple(results) if many else results[0]
+
+
+@member
+@builtin
+def associative_scan(input: Any, axis: Any, combine_fn: Callable[..., Any], reverse: bool = False, _semantic: Any = None) -> Any:
+    """Inclusive scan of a tensor (or tuple of tensors) along ``axis``, from the end with ``reverse``; combiner as in reduce."""
+    values, many = _inputs(input)
+    results = _semantic.scan(values, axis, lambda *args: _semantic.call(combine_fn, *args), bool(reverse))
+    return tuple(results) if many else results[0]
+
+
+@member
+@builtin
+def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None) -> tensor:
+    """How often each of 0 … num_bins-1 occurs in a rank-1 integer tensor, where the mask holds. int32."""
+    return _semantic.histogram(input, num_bins, mask)
+
+
+@member
+@builtin
+def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
+    """Elements of ``src`` at ``index`` along ``axis``; the shapes agree in the other dims."""
+    return _semantic.gather(src, index, axis)
+
+
+@builtin
+def map_elementwise(scalar_fn: Callable[..., Any], *args: Any, pack: int = 1, _semantic: Any = None) -> Any:
+    """Call ``scalar_fn``, which may only use elementwise operations, on whole tensors at once."""
+    if pack != 1:
+        raise UnsupportedLanguageConstruct("map_elementwise takes pack=1 only")
+    return _semantic.call(scalar_fn, *args)
+
+
+# -- hints and debugging -----------------------------------------------------------------------------------------------
+@builtin
+def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
+    """Promise that the first value of every block along dim i is a multiple of ``values[i]``."""
+    return _semantic.hint("multiple_of", input, values)
+
+
+@builtin
+def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
+    """Promise that ``values[i]`` successive values along dim i are contiguous."""
+    return _semantic.hint("max_contiguous", input, values)
+
+
+@builtin
+def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
+    """Promise that ``values[i]`` successive values along dim i are equal."""
+    return _semantic.hint("max_constancy", input, values)
+
+
+@builtin
+def assume(cond: Any, _semantic: Any = None) -> None:
+    """Promise that a scalar condition holds."""
+    if isinstance(cond, tensor):
+        _semantic.assume(cond)
+
+
+@builtin
+def debug_barrier(_semantic: Any = None) -> None:
+    """All threads of the program wait for each other."""
+    _semantic.debug_barrier()
+
+
+def _text(values: Sequence[Any]) -> str:
+    return " ".join(str(_unwrap_if_constexpr(v)) for v in values)
+
+
+@builtin
+def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False, _semantic: Any = None) -> None:
+    """Print compile-time values while compiling; of tensors, their type."""
+    print(sep.join(str(_unwrap_if_constexpr(v)) for v in values), end=end, file=file, flush=flush)
+
+
+@builtin
+def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
+    """Fail the compilation unless a compile-time condition holds."""
+    if isinstance(cond, tensor) and not _semantic.builder.is_interpreter:
+        raise TypeMismatchError("static_assert takes a compile-time condition, not a run-time tensor; use tl.device_assert")
+    if not cond:
+        raise CompileTimeAssertionFailure(f"static_assert does not hold{': ' + str(msg) if msg != '' else ''}")
+
+
+@builtin
+def device_print(prefix: Any, *args: Any, hex: bool = False, _semantic: Any = None) -> None:
+    """Print ``prefix`` (a string) and tensors from every program at run time."""
+    if not isinstance(prefix, str):
+        raise TypeMismatchError("device_print takes a string first, then tensors")
+    _semantic.device_print(prefix, args, hex)
+
+
+@builtin
+def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
+    """Stop the program at run time where ``cond`` fails; compiled in only with the option debug=True."""
+    _semantic.device_assert(cond, str(msg), mask)
+
+
+# -- escapes -----------------------------------------------------------------------------------------------------------
+@builtin
+def inline_asm_elementwise(asm: str, constraints: str, args: Any, dtype: Any, is_pure: bool, pack: int, _semantic: Any = None) -> Any:
+    """Target assembly on ``pack`` elements at a time. ``dtype``: one type, or several for as many results."""
+    many = not isinstance(dtype, base_type)
+    results = _semantic.inline_asm(asm, constraints, list(args), [_unwrap_if_constexpr(d) for d in dtype] if many else [dtype], is_pure, pack)
+    return tuple(results) if many else results[0]
+
+
+@builtin
+def extern_elementwise(lib_name: str, lib_path: str, args: Any, arg_type_symbol_dict: dict[Any, Any], is_pure: bool, _semantic: Any = None) -> tensor:
+    """Call an external function chosen by the argument types: {(types…): (symbol, result type)}.
+
+    Symbols are the portable names of language.extra.libdevice ("tanh"); there are no vendor libraries to link.
+    """
+    values = [_semantic.to_tensor(a) for a in args]
+    key = _python_tuple(v.dtype for v in values)
+    if key not in arg_type_symbol_dict:
+        wanted = "; ".join(", ".join(str(d) for d in k) for k in arg_type_symbol_dict)
+        raise TypeMismatchError(f"the external function takes {wanted}, not {', '.join(str(d) for d in key)}")
+    symbol, result = arg_type_symbol_dict[key]
+    return _semantic.extern(symbol, values, _unwrap_if_constexpr(result), is_pure)
+
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+class range:  # noqa: A001
+    """``for i in tl.range(…)``: a run-time loop with hints. In the interpreter it counts like Python's range.
+
+    ``num_stages``: iterations in flight of the loads; ``loop_unroll_factor``, ``flatten``, ``warp_specialize``,
+    ``disallow_acc_multi_buffer``, ``disable_licm``: hints that change no result.
+    """
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, num_stages: Any = None, loop_unroll_factor: Any = None,
+                 disallow_acc_multi_buffer: Any = False, flatten: Any = False, warp_specialize: Any = False, disable_licm: Any = False,
+                 _semantic: Any = None):
+        self.start, self.end = (0, arg1) if arg2 is None else (arg1, arg2)
+        self.step = 1 if step is None else step
+        self.num_stages, self.loop_unroll_factor = num_stages, loop_unroll_factor
+        self.disallow_acc_multi_buffer, self.flatten, self.warp_specialize = disallow_acc_multi_buffer, flatten, warp_specialize
+        self.disable_licm = disable_licm
+
+    def __iter__(self) -> Any:
+        return iter(_python_range(*(int(_unwrap_if_constexpr(v)) for v in (self.start, self.end, self.step))))
+
+    def __next__(self) -> Any:
+        raise TypeMismatchError("tl.range is for `for` loops only")
+
+
+class static_range(range):
+    """``for i in tl.static_range(…)``: unrolled while compiling; its bounds are constexprs."""
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, _semantic: Any = None):
+        super().__init__(arg1, arg2, step)
+        for v in (self.start, self.end, self.step):
+            v = _unwrap_if_constexpr(v)
+            if isinstance(v, tensor) or not hasattr(v, "__index__"):
+                raise TypeMismatchError(f"static_range takes compile-time integers (constexpr), not {v!r}; use tl.range for run-time bounds")
+
+
+class condition:
+    """``while tl.condition(test, …)``: a run-time loop with hints."""
+
+    def __init__(self, arg1: Any, disable_licm: Any = False, _semantic: Any = None):
+        self.condition, self.disable_licm = arg1, disable_licm
+
+    def __bool__(self) -> bool:
+        return bool(self.condition)
+
+
+class slice:  # noqa: A001
+    """Kept for Triton's name; kernels write ``x[:, None]``."""
+
+    def __init__(self, start: Any, stop: Any, step: Any):
+        self.start, self.stop, self.step = start, stop, step
+
+
+def extern(fn: Any) -> Any:
+    """Decorator of functions that call extern_elementwise: a builtin."""
+    return builtin(fn)
+
+
+def _promote_bfloat16_to_float32(t: tensor, _semantic: Any = None) -> tensor:
+    return (_semantic or current_semantic()).promote_bf16(t)
+
+
+__all__ = [
+    "ConstexprFunction", "MAX_TENSOR_NUMEL", "PropagateNan", "PROPAGATE_NAN", "TRITON_MAX_TENSOR_NUMEL", "active_semantic", "add", "advance",
+    "arange", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or", "atomic_xchg",
+    "atomic_xor", "base_type", "base_value", "bfloat16", "block_type", "broadcast", "broadcast_to", "builtin", "cast", "cat", "clamp", "condition",
+    "const", "constexpr", "constexpr_function", "constexpr_type", "current_semantic", "debug_barrier", "device_assert", "device_print", "dot",
+    "dot_scaled", "dtype", "expand_dims", "extern", "extern_elementwise", "float16", "float32", "float64", "float8e4b15", "float8e4b8",
+    "float8e4nv", "float8e5", "float8e5b16", "full", "gather", "histogram", "inline_asm_elementwise", "int1", "int16", "int32", "int64", "int8",
+    "is_builtin", "item", "join", "load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor", "map_elementwise", "max_constancy",
+    "max_contiguous", "maximum", "minimum", "mul", "multiple_of", "num_programs", "permute", "pi32_t", "pointer_type", "program_id", "range",
+    "reduce", "reshape", "slice", "split", "static_assert", "static_print", "static_range", "store", "store_tensor_descriptor", "str_to_ty",
+    "sub", "tensor", "to_tensor", "trans", "tuple", "tuple_type", "uint16", "uint32", "uint64", "uint8", "view", "void", "where",
+]

@@ -12,8 +12,8 @@ from typing import Any
 
 from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError
 
-_SINT = {"int1": 1, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
-_UINT = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+_SINT = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_UINT = {"int1": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 # name → (width, explicit mantissa bits, exponent bias)
 _FLOAT = {
     "fp8e4b15": (8, 3, 15), "fp8e4nv": (8, 3, 7), "fp8e4b8": (8, 3, 8), "fp8e5": (8, 2, 15), "fp8e5b16": (8, 2, 16),
@@ -173,12 +173,12 @@ class dtype:
 
     def get_int_max_value(self) -> int:
         if self.int_signedness == _Signedness.SIGNED:
-            return 1 if self.name == "int1" else 2 ** (self.int_bitwidth - 1) - 1
+            return 2 ** (self.int_bitwidth - 1) - 1
         return 2**self.int_bitwidth - 1
 
     def get_int_min_value(self) -> int:
         if self.int_signedness == _Signedness.SIGNED:
-            return 0 if self.name == "int1" else -(2 ** (self.int_bitwidth - 1))
+            return -(2 ** (self.int_bitwidth - 1))
         return 0
 
     def get_block_shapes(self) -> tuple[int, ...]:
@@ -187,7 +187,7 @@ class dtype:
     @property
     def signature_name(self) -> str:
         """As signatures write it: "i32", "u8", "fp32"."""
-        if self.name in _SINT:
+        if self.name in _SINT or self.name == "int1":
             return f"i{self.int_bitwidth}"
         return f"u{self.int_bitwidth}" if self.name in _UINT else self.name
 
