@@ -28,6 +28,47 @@ MEM_SCOPES = ("cta", "gpu", "sys")
 INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
+MAX_VALUES = 8  # operands or results of an op with several_types
+
+
+def segment_sizes(operands: int, results: int | None = None) -> dict[str, Any]:
+    """The attributes every op with several_types carries: operandSegmentSizes (MAX_VALUES slots, the first ``operands`` of them
+    filled) and, with ``results`` (reduce, scan, elementwise_inline_asm), resultSegmentSizes likewise."""
+    if max(operands, results or 0) > MAX_VALUES:
+        raise ValueError(f"{max(operands, results or 0)} values given to an op that takes at most {MAX_VALUES}")
+    sizes = {"operandSegmentSizes": operands}
+    if results is not None:
+        sizes["resultSegmentSizes"] = results
+    return {name: ir.DenseI32ArrayAttr.get([1] * n + [0] * (MAX_VALUES - n)) for name, n in sizes.items()}
+
+
+def several_types(op_class: Any) -> Any:
+    """Decorator of ops whose variadic operands (and results) have unlike types, as argmax reduces floats beside integers.
+
+    IRDL gives all values of one variadic operand one type. So it is told of MAX_VALUES optional ones, each with its own
+    constraint, and the op carries ``segment_sizes``. ``op.operands`` and ``op.results`` list the values as ever; the field
+    (``srcs``, ``results_``) only documents.
+    """
+
+    def emit() -> None:
+        irdl = ext.irdl
+        operands, attrs, results, regions = ext.partition_fields(op_class._fields)
+        optional = [irdl.Variadicity.optional] * MAX_VALUES
+        with ir.InsertionPoint(irdl.operation_(op_class._op_name).body):
+            irdl.operands_([irdl.any() for _ in optional], [f"{operands[0].name}{i}" for i in range(MAX_VALUES)], optional)
+            if attrs:
+                irdl.attributes_([irdl.any() for _ in attrs], [a.name for a in attrs])
+            if results and results[0].variadicity == irdl.Variadicity.variadic:
+                irdl.results_([irdl.any() for _ in optional], [f"result{i}" for i in range(MAX_VALUES)], optional)
+            elif results:
+                irdl.results_([irdl.any()], [results[0].name], [irdl.Variadicity.single])
+            if regions:
+                irdl.regions_([irdl.region([]) for _ in regions], [r.name for r in regions])
+
+    op_class._emit_operation = emit
+    return op_class
+
+
 class TT(ext.Dialect, name="tt"):
     """Tile operations without layouts."""
 
@@ -210,6 +251,7 @@ class DotOp(TT.Operation, name="dot", traits=[Pure]):
     c: ext.Operand[Any]
 
 
+@several_types
 class ReduceOp(TT.Operation, name="reduce", traits=[Pure]):
     """Reduce ``axis`` of one or more tensors of one shape with an associative combiner.
 
@@ -223,12 +265,14 @@ class ReduceOp(TT.Operation, name="reduce", traits=[Pure]):
     combine: ext.Region
 
 
+@several_types
 class ReduceReturnOp(TT.Operation, name="reduce_return", traits=[IsTerminator]):
     """Ends a reduce combiner."""
 
     values: Sequence[ext.Operand[Any]]
 
 
+@several_types
 class ScanOp(TT.Operation, name="scan", traits=[Pure]):
     """Inclusive scan along ``axis`` (from the end with ``reverse``); combiner as in reduce, ended by scan_return."""
 
@@ -239,6 +283,7 @@ class ScanOp(TT.Operation, name="scan", traits=[Pure]):
     combine: ext.Region
 
 
+@several_types
 class ScanReturnOp(TT.Operation, name="scan_return", traits=[IsTerminator]):
     """Ends a scan combiner."""
 
@@ -324,6 +369,7 @@ class ClampFOp(TT.Operation, name="clampf", traits=[Pure]):
     hi: ext.Operand[Any]
 
 
+@several_types
 class ExternElementwiseOp(TT.Operation, name="extern_elementwise"):
     """Call the libdevice function ``symbol`` (its portable name: "tanh", "pow", …) on scalars or tensors."""
 
@@ -333,6 +379,7 @@ class ExternElementwiseOp(TT.Operation, name="extern_elementwise"):
     srcs: Sequence[ext.Operand[Any]]
 
 
+@several_types
 class ElementwiseInlineAsmOp(TT.Operation, name="elementwise_inline_asm"):
     """Target assembly on ``packed`` elements at a time."""
 
@@ -350,6 +397,7 @@ class AssumeOp(TT.Operation, name="assume"):
     cond: ext.Operand[Any]
 
 
+@several_types
 class PrintOp(TT.Operation, name="print"):
     """Print ``prefix`` and the values from each program; ``is_signed`` is array<i32>, one a value."""
 

@@ -21,7 +21,7 @@ TEXT = """
 module {
   func.func @kern(%a: i32) attributes {tt.kernel} {
     %0 = "tt.make_range"() {start = 0 : i32, end = 128 : i32} : () -> tensor<128xi32> loc("user.py":12:9)
-    "tt.print"(%0) {prefix = "x", hex = false, is_signed = array<i32: 1>} : (tensor<128xi32>) -> () loc(callsite("helper.py":3:5 at "user.py":13:7))
+    "tt.print"(%0) {prefix = "x", hex = false, is_signed = array<i32: 1>, operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>} : (tensor<128xi32>) -> () loc(callsite("helper.py":3:5 at "user.py":13:7))
     return
   } loc("user.py":10:1)
 }"""

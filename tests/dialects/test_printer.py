@@ -22,7 +22,8 @@ module attributes {{"ttg.num-warps" = 4 : i32}} {{
     %3 = arith.constant dense<1.5> : tensor<128x64xf32, {MMA}>
     %4 = arith.constant dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf32, #ttg.dot_op<0 : i32, {MMA}, 2 : i32>>
     %5 = "ttg.local_alloc"() : () -> !ttg.memdesc<array<i64: 2, 4>, f32, {SHARED}, true>
-    %6 = "tt.elementwise_inline_asm"() {{asm_string = "STRING", constraints = "=r", pure = true, packed = 1 : i32}}
+    %6 = "tt.elementwise_inline_asm"() {{asm_string = "STRING", constraints = "=r", pure = true, packed = 1 : i32,
+        operandSegmentSizes = array<i32: 0, 0, 0, 0, 0, 0, 0, 0>, resultSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>}}
         : () -> tensor<128x64xf32, {MMA}>
     %7 = arith.addf %3, %6 fastmath<contract> : tensor<128x64xf32, {MMA}>
     return

@@ -14,6 +14,8 @@ from tilewright.dialects.passes import verify_layouts
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.protocol import Capabilities
 
+ONE = "array<i32: 1, 0, 0, 0, 0, 0, 0, 0>"  # tt.segment_sizes(1)
+
 
 class V(NamedTuple):
     """A value of the text: its name, shape (() for scalars) and element type."""
@@ -118,7 +120,8 @@ class Text:
         r, e = self.new(shape, v.element), v.element
         self.lines.append(f'{r.name} = "tt.reduce"({v.name}) ({{\n^bb0(%x{r.name[1:]}: {e}, %y{r.name[1:]}: {e}):\n'
                           f'%z{r.name[1:]} = {op} %x{r.name[1:]}, %y{r.name[1:]} : {e}\n'
-                          f'"tt.reduce_return"(%z{r.name[1:]}) : ({e}) -> ()\n}}) {{axis = {axis} : i32}} : ({v.type}) -> {r.type}')
+                          f'"tt.reduce_return"(%z{r.name[1:]}) {{operandSegmentSizes = {ONE}}} : ({e}) -> ()\n}}) {{axis = {axis} : i32, '
+                          f'operandSegmentSizes = {ONE}, resultSegmentSizes = {ONE}}} : ({v.type}) -> {r.type}')
         return r
 
     @contextlib.contextmanager

@@ -66,7 +66,7 @@ def test_loads_and_ops_with_other_attributes_are_not_merged():
       %s = "tt.make_range"() {{start = 8 : i32, end = 16 : i32}} : () -> tensor<8xi32>
       %f = arith.addf %a, %b : f32
       %g = arith.addf %a, %b fastmath<nnan> : f32
-      "tt.print"(%r, %s) {{prefix = "", hex = false, is_signed = array<i32: 0, 0>}} : (tensor<8xi32>, tensor<8xi32>) -> ()
+      "tt.print"(%r, %s) {{prefix = "", hex = false, is_signed = array<i32: 0, 0>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0>}} : (tensor<8xi32>, tensor<8xi32>) -> ()
       {store("%f")}{store("%g")}""")
     assert text.count("tt.load") == 2 and text.count("tt.make_range") == 2 and count(text, "arith.addf") == 2
 
@@ -74,9 +74,9 @@ def test_loads_and_ops_with_other_attributes_are_not_merged():
 REDUCE = """"tt.reduce"(%t) ({
   ^bb0(%a: f32, %b: f32):
     %s = arith.OP %a, %b : f32
-    "tt.reduce_return"(%s) : (f32) -> ()
-  }) {axis = 0 : i32} : (tensor<8xf32>) -> f32
-"""
+    "tt.reduce_return"(%s) {operandSegmentSizes = ONE} : (f32) -> ()
+  }) {axis = 0 : i32, operandSegmentSizes = ONE, resultSegmentSizes = ONE} : (tensor<8xf32>) -> f32
+""".replace("ONE", "array<i32: 1, 0, 0, 0, 0, 0, 0, 0>")
 
 
 def test_reductions_merge_only_with_equal_combiners():
@@ -183,7 +183,7 @@ def test_while_keeps_its_condition():
 
 @pytest.mark.parametrize("effect", [
     '"tt.atomic_rmw"(%p, %x) {operandSegmentSizes = array<i32: 1, 1, 0>, rmw_op = "fadd", sem = "relaxed", scope = "gpu"} : (!tt.ptr<f32, 1 : i32>, f32) -> f32',
-    '"tt.extern_elementwise"(%x) {symbol = "f", pure = false} : (f32) -> f32',
+    '"tt.extern_elementwise"(%x) {operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>, symbol = "f", pure = false} : (f32) -> f32',
     '"ttg.barrier"() : () -> ()',
 ])
 def test_effects_without_uses_stay(effect):
@@ -191,4 +191,4 @@ def test_effects_without_uses_stay(effect):
 
 
 def test_pure_extern_without_uses_goes():
-    assert "extern" not in run('%e = "tt.extern_elementwise"(%x) {symbol = "f", pure = true} : (f32) -> f32')
+    assert "extern" not in run('%e = "tt.extern_elementwise"(%x) {operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>, symbol = "f", pure = true} : (f32) -> f32')
