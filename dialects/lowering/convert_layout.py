@@ -1,0 +1,268 @@
+"""Emit layout conversions: the plans of ``convert_plan`` as LLVM-dialect ops, and the lowering of ttg.convert_layout.
+
+``emit_convert`` serves any lowering that needs the registers of one layout in another (reductions, scans, gathers, …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.encodings import layout_of, storage_bits
+from tilewright.dialects.gf2 import Gf2Solver, combine
+from tilewright.dialects.linear_layout import LinearLayout, log2
+from tilewright.dialects.lowering.convert_plan import Access, ConvertPlan, ShufflePlan, plan_convert
+
+Value = Any
+
+
+# ------------------------------------------------------------------------------------- linear maps of the thread
+def emit_linear(b: Any, index: Value, columns: Sequence[int]) -> Value | None:
+    """The i32 value of a linear map (one column a bit of ``index``); None where it is 0 everywhere.
+
+    Bits that move by the same distance are moved together, so a plain strided map is one mask and one shift.
+    """
+    moves: dict[int, int] = {}
+    for i, column in enumerate(columns):
+        while column:
+            low = column & -column
+            shift = low.bit_length() - 1 - i
+            if moves.get(shift, 0) >> i & 1:
+                raise AssertionError("a column repeats a bit")
+            moves[shift] = moves.get(shift, 0) | 1 << i
+            column ^= low
+    total = None
+    for shift, mask in sorted(moves.items()):
+        term = b.and_(index, b.i32(mask))
+        if shift > 0:
+            term = b.shl(term, b.i32(shift))
+        elif shift < 0:
+            term = b.lshr(term, b.i32(-shift))
+        total = term if total is None else b.xor(total, term)
+    return total
+
+
+def emit_parity(b: Any, index: Value, mask: int) -> Value:
+    """i1: whether an odd number of the masked bits of ``index`` is set."""
+    bits = [i for i in range(mask.bit_length()) if mask >> i & 1]
+    if len(bits) == 1:
+        return b.icmp("ne", b.and_(index, b.i32(mask)), b.i32(0))
+    total = None
+    for i in bits:
+        term = b.lshr(index, b.i32(i)) if i else index
+        total = term if total is None else b.xor(total, term)
+    return b.icmp("ne", b.and_(total, b.i32(1)), b.i32(0))
+
+
+class _Permuted:
+    """``get(i)`` is ``fetch(i ^ columns(thread))``, by a level of selects for each independent value of the columns.
+
+    Only what is asked for is emitted, once.
+    """
+
+    def __init__(self, b: Any, fetch: Callable[[int], Value], columns: Sequence[int], thread: Value):
+        self.b, self.fetch = b, fetch
+        self.levels: list[tuple[int, Value]] = []
+        solver = Gf2Solver(columns)
+        kept = [c for i, c in enumerate(columns) if not solver.free >> i & 1]
+        by_kept = Gf2Solver(kept)
+        parts = [by_kept.solve(c) or 0 for c in columns]
+        for level, vector in enumerate(kept):
+            mask = sum(1 << i for i, p in enumerate(parts) if p >> level & 1)
+            self.levels.append((vector, emit_parity(b, thread, mask)))
+        self.memo: list[dict[int, Value]] = [{} for _ in range(len(kept) + 1)]
+
+    def get(self, index: int) -> Value:
+        return self._at(len(self.levels), index)
+
+    def _at(self, level: int, index: int) -> Value:
+        found = self.memo[level].get(index)
+        if found is None:
+            if level == 0:
+                found = self.fetch(index)
+            else:
+                vector, odd = self.levels[level - 1]
+                found = self.b.select(odd, self._at(level - 1, index ^ vector), self._at(level - 1, index))
+            self.memo[level][index] = found
+        return found
+
+
+# ------------------------------------------------------------------------------------------------- element types
+class _Elements:
+    """How elements of one LLVM type are kept while they move: i1 as i8, pointers as i64, the rest as it is."""
+
+    def __init__(self, b: Any, type: Any, element_bytes: int):
+        self.b, self.type, self.bytes = b, type, element_bytes
+        text = str(type)
+        self.is_i1, self.is_ptr = text == "i1", text.startswith("!llvm.ptr")
+        self.stored = b.t_i8 if self.is_i1 else b.t_i64 if self.is_ptr else type
+
+    def enter(self, v: Value) -> Value:
+        if self.is_i1:
+            return self.b.zext(v, self.b.t_i8)
+        return self.b.ptrtoint(v, self.b.t_i64) if self.is_ptr else v
+
+    def leave(self, v: Value) -> Value:
+        if self.is_i1:
+            return self.b.trunc(v, self.b.t_i1)
+        return self.b.inttoptr(v, self.type) if self.is_ptr else v
+
+    def to_words(self, values: Sequence[Value]) -> list[Value]:
+        """Stored elements, together at most 32 bits or one element, as i32 words."""
+        b = self.b
+        bits = 8 * self.bytes
+        integers = [b.bitcast(v, b.int_type(bits)) for v in values]
+        if bits >= 64:
+            return b.unpack_vector(b.bitcast(integers[0], b.vec(bits // 32, b.t_i32)), bits // 32)
+        if len(integers) * bits == 32:
+            return [integers[0] if bits == 32 else b.bitcast(b.pack_vector(integers), b.t_i32)]
+        whole = integers[0] if len(integers) == 1 else b.bitcast(b.pack_vector(integers), b.int_type(bits * len(integers)))
+        return [b.zext(whole, b.t_i32)]
+
+    def from_words(self, words: Sequence[Value], count: int) -> list[Value]:
+        b = self.b
+        bits = 8 * self.bytes
+        if bits >= 64:
+            return [b.bitcast(b.bitcast(b.pack_vector(list(words)), b.int_type(bits)), self.stored)]
+        whole = words[0] if count * bits == 32 else b.trunc(words[0], b.int_type(bits * count))
+        if count == 1:
+            return [b.bitcast(whole, self.stored)]
+        return [b.bitcast(v, self.stored) for v in b.unpack_vector(b.bitcast(whole, b.vec(count, b.int_type(bits))), count)]
+
+
+# ---------------------------------------------------------------------------------------------------- emission
+def emit_convert(b: Any, hooks: Any, plan: ConvertPlan, values: Sequence[Value], thread: Callable[[], Value],
+                 scratch: Callable[[], Value]) -> list[Value]:
+    """The destination's registers from the source's (LLVM values of one type, in register order).
+
+    thread: gives the thread's number in its block (i32). scratch: gives a pointer in shared memory, 16-byte aligned, to
+    ``plan.scratch_bytes`` bytes. Both are called only where needed. Accesses of other ops to the same scratch are
+    separated by the pass insert_barriers.
+    """
+    if plan.kind == "registers":
+        assert plan.registers is not None
+        return [values[r] for r in plan.registers]
+    elements = _Elements(b, values[0].type, plan.element_bytes)
+    if plan.kind == "shuffle":
+        assert plan.shuffle is not None
+        return _emit_shuffle(b, hooks, plan.shuffle, values, thread(), elements)
+    return _emit_shared(b, hooks, plan, values, thread(), scratch(), elements)
+
+
+def _emit_shuffle(b: Any, hooks: Any, plan: ShufflePlan, values: Sequence[Value], thread: Value,
+                  elements: _Elements) -> list[Value]:
+    entered: dict[int, Value] = {}
+
+    def source(r: int) -> Value:
+        if r not in entered:
+            entered[r] = elements.enter(values[r])
+        return entered[r]
+
+    send = _Permuted(b, source, plan.send_thread, thread)
+    lane = None if plan.lane_identity else emit_linear(b, thread, plan.lane_thread)
+    received: dict[int, Value] = {}
+    for group in plan.packed:
+        own = [send.get(combine(plan.send_step, step)) for step in group]
+        if plan.moves(group):
+            away = combine(plan.lane_step, group[0])
+            words = elements.to_words(own)
+            if plan.lane_identity:
+                words = [hooks.shuffle_xor(b, w, away) for w in words]
+            else:
+                base = b.i32(0) if lane is None else lane
+                where = b.xor(base, b.i32(away)) if away else base
+                words = [hooks.shuffle_idx(b, w, where) for w in words]
+            own = elements.from_words(words, len(group))
+        received.update(zip(group, own))
+    kept = _Permuted(b, received.__getitem__, plan.keep_thread, thread)
+    left: dict[int, Value] = {}
+    for step in dict.fromkeys(plan.unique):
+        left[step] = elements.leave(kept.get(step))
+    return [left[step] for step in plan.unique]
+
+
+class Addresses:
+    """Byte addresses ``base + (thread part ^ offset)``: offsets clear of the thread's bits are constant additions."""
+
+    def __init__(self, b: Any, base: Value, thread: Value, columns: Sequence[int], element_bytes: int):
+        self.b, self.base, self.scale = b, base, log2(element_bytes)
+        self.used = 0
+        for c in columns:
+            self.used |= c
+        self.part = emit_linear(b, thread, [c << self.scale for c in columns])
+        self.pointers: dict[int, Value] = {}
+
+    def at(self, offset: int) -> Value:
+        """Pointer to element ``offset`` (xor-ed with the thread's own)."""
+        b = self.b
+        mixed = offset & self.used
+        pointer = self.pointers.get(mixed)
+        if pointer is None:
+            if self.part is None:
+                pointer = self.base
+            else:
+                index = b.xor(self.part, b.i32(mixed << self.scale)) if mixed else self.part
+                pointer = b.gep(self.base, index, b.t_i8)
+            self.pointers[mixed] = pointer
+        plain = (offset ^ mixed) << self.scale
+        return b.gep(pointer, b.i32(plain), b.t_i8) if plain else pointer
+
+
+def _emit_shared(b: Any, hooks: Any, plan: ConvertPlan, values: Sequence[Value], thread: Value, scratch: Value,
+                 elements: _Elements) -> list[Value]:
+    shared = plan.shared
+    assert shared is not None
+    size = plan.element_bytes
+    owner = None
+    if shared.idle_threads:
+        owner = b.icmp("eq", b.and_(thread, b.i32(shared.idle_threads)), b.i32(0))
+    stores_at = Addresses(b, scratch, thread, shared.store_thread, size)
+    loads_at = Addresses(b, scratch, thread, shared.load_thread, size)
+    result: list[Any] = [None] * plan.num_registers
+
+    def store(accesses: Sequence[tuple[Value, Value, int]]) -> None:
+        for pointer, value, align in accesses:
+            hooks.store_shared(b, pointer, value, None, align)
+
+    for number, (stores, loads) in enumerate(zip(shared.stores, shared.loads)):
+        if number:
+            hooks.barrier(b)
+        # addresses and vectors are made outside the branch, where later rounds can use them too
+        store_ops = [(stores_at.at(a.offset), b.pack_vector([elements.enter(values[r]) for r in a.registers]),
+                      len(a.registers) * size) for a in stores]
+        if owner is None:
+            store(store_ops)
+        else:
+            b.if_then(owner, lambda ops=store_ops: store(ops))
+        (hooks.warp_barrier if shared.within_warp else hooks.barrier)(b)
+        for access in loads:
+            _load(b, hooks, loads_at, access, elements, size, result)
+    for register, same in shared.copies:
+        result[register] = result[same]
+    return result
+
+
+def _load(b: Any, hooks: Any, addresses: Addresses, access: Access, elements: _Elements, size: int, result: list[Any]) -> None:
+    n = len(access.registers)
+    type = elements.stored if n == 1 else b.vec(n, elements.stored)
+    vector = hooks.load_shared(b, addresses.at(access.offset), type, n * size)
+    for register, value in zip(access.registers, b.unpack_vector(vector, n)):
+        result[register] = elements.leave(value)
+
+
+# ----------------------------------------------------------------------------------------- ttg.convert_layout
+def plan_between(src: LinearLayout, dst: LinearLayout, element_type: Any) -> ConvertPlan:
+    """The plan for elements of an MLIR type; warps and lanes as the layouts have them."""
+    return plan_convert(src, dst, storage_bits(element_type), src.in_size("lane"), src.in_size("warp"))
+
+
+def plan_of(op: Any) -> ConvertPlan:
+    """The plan of a ttg.convert_layout op."""
+    src, dst = op.operands[0].type, op.results[0].type
+    return plan_between(layout_of(src), layout_of(dst), ir.RankedTensorType(src).element_type)
+
+
+def convert_scratch_bytes(op: Any, hooks: Any = None) -> int:
+    """Bytes of shared memory that lowering a ttg.convert_layout uses; 0 where none."""
+    return plan_of(op).scratch_bytes
