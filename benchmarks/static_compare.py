@@ -21,9 +21,9 @@ EXAMPLES = HERE.parent / "examples"
 
 
 def ptxas_figures(path: str, arch: str) -> dict[str, int]:
-    from tilewright.targets.nvidia.emit import find_ptxas
+    from tilewright.targets.nvidia.emit import ptxas
 
-    command = [str(find_ptxas()), "-v", f"-arch=sm_{arch}{'a' if arch == '90' else ''}", path, "-o", os.devnull]
+    command = [str(ptxas()), "-v", f"-arch=sm_{arch}{'a' if arch == '90' else ''}", path, "-o", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True)
     text = done.stderr + done.stdout
     if done.returncode:
