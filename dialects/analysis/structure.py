@@ -159,8 +159,9 @@ class Function:
     """The mirror of one ``func.func``: ``root`` node, and by value ``defs`` (node, result number) and ``arg_of``
     (region, argument number). ``uses(value)`` is computed on the first call and kept up by the editing methods."""
 
-    def __init__(self, root: Node):
+    def __init__(self, root: Node, module: Any = None):
         self.root = root
+        self.module = module  # values are dangling once their module is collected
         self.defs: dict[Any, tuple[Node, int]] = {}
         self.arg_of: dict[Any, tuple[Region, int]] = {}
         self._uses: dict[Any, list[tuple[Node, int]]] | None = None
@@ -339,7 +340,7 @@ def functions(module: Any) -> list[Function]:
             root = Node(ops[at], "func.func", None)
             at = _parse_regions(ops, at + 1, root)
             if root.regions:
-                result.append(Function(root))
+                result.append(Function(root, module))
         else:
             at += 1
     return result

@@ -96,8 +96,11 @@ def _tiles(row: MatrixOp, transposed: bool) -> tuple[int, int]:
 
 
 def choose_row(a: Any, b: Any, c: Any, precision: str, shape: tuple[int, int, int], num_warps: int, ctx: Any,
-               any_accumulator: bool = False) -> MatrixOp | None:
-    """The row for element types a, b, c and sizes (M, N, K); with ``any_accumulator`` one of a wider float accumulator."""
+               along_m: bool = False, any_accumulator: bool = False) -> MatrixOp | None:
+    """The row for element types a, b, c and sizes (M, N, K); with ``any_accumulator`` one of a wider float accumulator.
+
+    ``along_m``: all warps are to lie along M.
+    """
     m, n, k = shape
     best: tuple[int, MatrixOp] | None = None
     for names in zip(_type_names(a, precision), _type_names(b, precision)):
@@ -112,7 +115,7 @@ def choose_row(a: Any, b: Any, c: Any, precision: str, shape: tuple[int, int, in
             tile_m, tile_n = _tiles(row, transposed)
             if m % tile_m or n % tile_n or k % row.k:
                 continue
-            tiles = min(num_warps, (m // tile_m) * (n // tile_n))
+            tiles = min(num_warps, (m // tile_m) * (1 if along_m else n // tile_n))
             if best is None or tiles > best[0]:
                 best = (tiles, row)
         if best is not None:
@@ -209,16 +212,16 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
     warps = max(1, num_warps // c.shape[0]) if len(c.shape) == 3 else num_warps
     types = [a.element, b.element]
     widen = False
-    row = choose_row(*types, c.element, precision, sizes, warps, ctx)
+    row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain)
     if row is None and c.kind == "float":
-        row = choose_row(*types, c.element, precision, sizes, warps, ctx, any_accumulator=c.bits < 32)
+        row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain, any_accumulator=c.bits < 32)
         widen = row is not None
     target = _operand_target(a.element, b.element)
     if row is None and target is not None:
         types = [target, target]
-        row = choose_row(*types, c.element, precision, sizes, warps, ctx)
+        row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain)
         if row is None:
-            row = choose_row(*types, c.element, precision, sizes, warps, ctx, any_accumulator=c.bits < 32)
+            row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain, any_accumulator=c.bits < 32)
             widen = row is not None
     if row is None:
         encoding, k_width = _fma_encoding(c.shape, num_warps, ctx.warp_size), 0
