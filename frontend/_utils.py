@@ -1,0 +1,59 @@
+"""Small host functions with Triton's names, that kernels may call with constexprs too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.dialects.errors import ArgumentError
+from tilewright.language.const import constexpr_function
+
+
+@constexpr_function
+def cdiv(x: int, y: int) -> int:
+    """x / y rounded up; integers."""
+    return (x + y - 1) // y
+
+
+@constexpr_function
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least n (1 for n below 2)."""
+    return 1 if n <= 1 else 1 << (int(n) - 1).bit_length()
+
+
+_allocator: Callable[[int, int, Any], Any] | None = None
+
+
+def set_allocator(allocator: Callable[[int, int, Any], Any] | None) -> None:
+    """Set ``allocator(size_bytes, alignment, stream) → array``, asked for a launch's scratch memory in device memory."""
+    global _allocator
+    if allocator is not None and not callable(allocator):
+        raise ArgumentError(f"an allocator is called; {allocator!r} cannot be")
+    _allocator = allocator
+
+
+def get_allocator() -> Callable[[int, int, Any], Any] | None:
+    """The allocator that was set, or None."""
+    return _allocator
+
+
+def find_paths_if(iterable: Any, predicate: Callable[[tuple[int, ...], Any], bool]) -> list[tuple[int, ...]]:
+    """Paths of the leaves of nested tuples for which the predicate holds."""
+    found: list[tuple[int, ...]] = []
+
+    def visit(path: tuple[int, ...], value: Any) -> None:
+        if isinstance(value, (tuple, list)):
+            for i, v in enumerate(value):
+                visit((*path, i), v)
+        elif predicate(path, value):
+            found.append(path)
+
+    visit((), iterable)
+    return found
+
+
+def get_iterable_path(iterable: Any, path: tuple[int, ...]) -> Any:
+    """The element of nested tuples at a path."""
+    for i in path:
+        iterable = iterable[i]
+    return iterable

@@ -1,0 +1,241 @@
+"""A compiled kernel: its code by stage, its metadata, and its launch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright import knobs
+from tilewright.runtime.cache import LazyAsm
+from tilewright.targets import registry
+from tilewright.targets.protocol import GPUTarget
+
+
+class KernelMetadata:
+    """Facts about compiled code, by attribute: name, hash, target, num_warps, num_stages, num_ctas, shared (bytes), …."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        values = dict(values)
+        target = values.get("target")
+        if isinstance(target, Mapping):
+            values["target"] = GPUTarget(**target)
+        self.__dict__.update({k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return tuple(sorted(self.__dict__))
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the metadata has no {name!r}; it has {', '.join(sorted(self.__dict__))}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KernelMetadata) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((self.__dict__.get("hash"), self.__dict__.get("name")))
+
+    def __repr__(self) -> str:
+        return f"KernelMetadata({', '.join(f'{k}={v!r}' for k, v in sorted(self.__dict__.items()))})"
+
+
+class LazyDict:
+    """A dict for launch hooks whose parts are made when it is read."""
+
+    def __init__(self, data: dict[str, Any]):
+        self.data = data
+        self.extras: list[tuple[Callable[..., Mapping[str, Any]], tuple[Any, ...]]] = []
+
+    def get(self) -> dict[str, Any]:
+        for function, args in self.extras:
+            self.data = self.data | dict(function(*args))
+        self.extras.clear()
+        return self.data
+
+    def add(self, function: Callable[..., Mapping[str, Any]], args: tuple[Any, ...]) -> None:
+        self.extras.append((function, args))
+
+
+def flat_types(types: Sequence[Any]) -> list[str]:
+    """Run-time types of a signature in order: tuples flattened, constexprs left out."""
+    out: list[str] = []
+    for t in types:
+        if isinstance(t, (tuple, list)):
+            out += flat_types(t)
+        elif t != "constexpr":
+            out.append(t)
+    return out
+
+
+def _flat_values(types: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    out: list[Any] = []
+    for t, v in zip(types, values):
+        if isinstance(t, (tuple, list)):
+            out += _flat_values(t, v)
+        elif t != "constexpr":
+            out.append(v)
+    return out
+
+
+class CompiledKernel:
+    """What ``compile``, ``warmup`` and a launch return.
+
+    asm: stage → text or bytes, read from the cache when asked for. metadata: see KernelMetadata. n_regs, n_spills: of one thread, where the
+    target says. It pickles (the loaded code does not travel) and can be launched as ``kernel[grid](*args)`` with all arguments in order.
+    """
+
+    def __init__(self, src: Any, asm: Any, metadata: Mapping[str, Any], key: str, selection: registry.Selection, types: Sequence[Any]):
+        self.src = src
+        self.asm = asm
+        self.metadata = KernelMetadata(metadata)
+        self.hash = key
+        self.name = self.metadata.name
+        self.selection = selection
+        self.types = list(types)  # one per parameter, "constexpr" for those that the code has inside
+        self.handles: dict[int, Any] = {}
+        self.packed_metadata = (self.metadata.num_warps, self.metadata.num_ctas, self.metadata.shared)
+        self.module: Any = None
+        self.function: Any = None
+        self._launcher: Any = None
+        self._run: Any = None
+        self._load_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"CompiledKernel({self.name}, {self.selection}, {self.hash[:12]})"
+
+    # ----------------------------------------------------------------------------------------------------------- loading
+    @property
+    def driver(self) -> Any:
+        from tilewright.runtime.driver import driver_of
+
+        return driver_of(self.selection)
+
+    @property
+    def launcher(self) -> Callable[..., None]:
+        """The driver's launcher for this signature: ``launcher(gx, gy, gz, stream, handle, run-time arguments)``."""
+        if self._launcher is None:
+            self._launcher = self.driver.make_launcher(flat_types(self.types), self.metadata._asdict())
+        return self._launcher
+
+    def load(self, device: int) -> Any:
+        """The code loaded on a device, once. Raises OutOfResources where the device cannot run it."""
+        with self._load_lock:
+            handle = self.handles.get(device)
+            if handle is None:
+                enter, leave = knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook
+                if enter:
+                    enter(self.module, self.function, self.name, None, self.hash)
+                handle = self.handles[device] = self.driver.load(self.asm, self.metadata._asdict(), device)
+                self.module = handle
+                self.function = getattr(handle, "function", handle)
+                if leave:
+                    leave(self.module, self.function, self.name, None, self.hash)
+            return handle
+
+    def _init_handles(self) -> None:
+        """Load on the current device."""
+        self.load(self.driver.current_device())
+
+    def _resource(self, attribute: str, field: str) -> Any:
+        if self.module is None and not self.handles and self.metadata._asdict().get(field) is None:
+            return None
+        value = getattr(self.module, attribute, None)
+        return self.metadata._asdict().get(field) if value is None else value
+
+    @property
+    def n_regs(self) -> int | None:
+        """Registers of a thread; None where neither the assembler nor the loaded code says."""
+        return self._resource("n_regs", "registers")
+
+    @property
+    def n_spills(self) -> int | None:
+        """Spilled bytes or registers, as the target counts; None where unknown."""
+        return self._resource("n_spills", "spills")
+
+    @property
+    def kernel(self) -> Any:
+        """The binary stage."""
+        return self.asm[self.selection.plugin.binary_stage]
+
+    # --------------------------------------------------------------------------------------------------------- launching
+    def argument_picker(self, total: int) -> Callable[[Any], Any] | None:
+        """From the values of all parameters to the run-time ones, flattened; None where that is all of them as they are."""
+        from tilewright.runtime.jit import _picker
+
+        if any(isinstance(t, (tuple, list)) for t in self.types):
+            return lambda values: tuple(_flat_values(self.types, values))
+        return _picker([i for i, t in enumerate(self.types) if t != "constexpr"], total)
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> LazyDict:
+        """What launch hooks are told: name, function, stream, and what the kernel's own ``launch_metadata`` adds."""
+        record = LazyDict({"name": self.name, "function": self.function, "stream": stream})
+        fn = getattr(self.src, "fn", None)
+        extra = getattr(fn, "launch_metadata", None)
+        if extra is not None:
+            named = dict(zip(fn.arg_names, args))
+            record.add(lambda g, metadata, kw: extra(g, metadata, kw), (grid, self.metadata, named))
+        return record
+
+    @property
+    def run(self) -> Callable[..., None]:
+        """Triton's launcher: ``run(gx, gy, gz, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *args)``, with all
+        of the kernel's arguments in order, constexprs included."""
+        if self._run is None:
+            from tilewright.runtime.specialize import FAST
+
+            self._init_handles()
+            driver, launcher, fast = self.driver, self.launcher, FAST[0]
+            total = len(self.types)
+            pick = self.argument_picker(total)
+
+            def value(kind: Any, arg: Any) -> Any:
+                return arg if kind == "constexpr" else fast[type(arg)](arg)[1]
+
+            def run(gx: int, gy: int, gz: int, stream: Any, function: Any, packed: Any, record: Any, enter: Any, leave: Any,
+                    *args: Any) -> None:
+                values = tuple(map(value, self.types, args))
+                if enter:
+                    enter(record)
+                if gx and gy and gz:
+                    device = driver.current_device()
+                    launcher(gx, gy, gz, stream, self.handles.get(device) or self.load(device), pick(values) if pick else values)
+                if leave:
+                    leave(record)
+
+            self._run = run
+        return self._run
+
+    @run.setter
+    def run(self, value: Any) -> None:
+        self._run = value
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        from tilewright.runtime.jit import normalise_grid
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            gx, gy, gz = normalise_grid(grid)
+            run = self.run
+            if stream is None:
+                stream = self.driver.current_stream(self.driver.current_device())
+            enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+            record = self.launch_metadata((gx, gy, gz), stream, *args) if enter or leave else None
+            run(gx, gy, gz, stream, self.function, self.packed_metadata, record, enter or None, leave or None, *args)
+
+        return launch
+
+    # ---------------------------------------------------------------------------------------------------------- pickling
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.update(handles={}, module=None, function=None, _launcher=None, _run=None, _load_lock=None)
+        state["selection"] = (self.selection.plugin.name, self.selection.arch, self.selection.simulate)
+        state["asm"] = LazyAsm(dict(self.asm))  # the file may be gone where it is read again
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        name, arch, simulate = state.pop("selection")
+        self.__dict__.update(state)
+        self.selection = registry.Selection(registry.get(name), arch, simulate)
+        self._load_lock = threading.Lock()

@@ -1,0 +1,223 @@
+"""``compile``: from a source to a ``CompiledKernel``, by way of the disk cache.
+
+On a hit nothing of MLIR or LLVM is imported. The key holds the source with all that it depends on, the specialisation, the options, the
+target and its tools, and the compiler itself (design, section 6).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright import knobs
+from tilewright.compiler.compiled import CompiledKernel, KernelMetadata, LazyDict
+from tilewright.compiler.options import make_options, options_dict
+from tilewright.compiler.source import ASTSource, IRSource
+from tilewright.dialects.errors import (
+    CompilationError,
+    CompileTimeAssertionFailure,
+    OutOfResources,
+    UnsupportedLanguageConstruct,
+)
+from tilewright.runtime.cache import FORMAT, Cache, LazyAsm, compiler_stamp, folder_stamp, triton_key
+from tilewright.runtime.dependencies import stable_text
+from tilewright.targets import registry
+from tilewright.targets.protocol import GPUTarget
+
+_ENVIRONMENT = ("DISABLE_LINE_INFO", "F32_DEFAULT", "DEFAULT_FP_FUSION", "ALLOW_NON_CONSTEXPR_GLOBALS")
+_plugin_stamps: dict[int, tuple[Any, str]] = {}
+_warned = False
+
+
+def _plugin_stamp(plugin: Any, arch: str, options: Any) -> str:
+    """Identity of the target's code. Of an installed plugin: its tools and files. Of one registered in the process: its pipeline."""
+    if registry.is_in_process(plugin):
+        pipeline = plugin.pipeline(arch, options)
+        functions = [f"{p.name} {stable_text(p.run)}" for _, p in pipeline.passes()]
+        functions += [f"{s.name} {stable_text(s.translate)}" for s in pipeline.stages if s.translate is not None]
+        return "\n".join([pipeline.describe(), *functions, plugin.fingerprint()])
+    known = _plugin_stamps.get(id(plugin))
+    if known is None:
+        folder = registry.origin_folder(plugin)
+        # shipped targets lie in Tilewright's own folders, which compiler_stamp covers
+        stamp = folder_stamp(folder) if folder else ""
+        known = _plugin_stamps[id(plugin)] = (plugin, f"{stamp}\n{plugin.fingerprint()}")
+    return known[1]
+
+
+def get_cache_key(src: Any, selection: registry.Selection, options: Any) -> str:
+    """The hex key of a compilation."""
+    plugin = selection.plugin
+    parts = [FORMAT, compiler_stamp(), src.hash(), plugin.name, selection.arch]
+    parts += [f"{name}={stable_text(value)}" for name, value in sorted(options_dict(options).items())]
+    parts += [f"{name}={knobs.environment(name)}" for name in _ENVIRONMENT]
+    parts.append(_plugin_stamp(plugin, selection.arch, options))
+    return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()
+
+
+def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = None, _env_vars: Any = None) -> CompiledKernel:  # noqa: A001
+    """Compile for a target; no device is needed.
+
+    src: an ASTSource, an IRSource, or the path of an IR file (".ttir", ".ttgir"). target: a GPUTarget, text ("amd:gfx942"), or None for
+    the active one. options: what a launch may set on that target (num_warps, num_stages, …). Raises CompilationError for a mistake
+    in the kernel, ArgumentError for an unknown option, UnsupportedArchError, TargetNotFoundError, OutOfResources.
+    """
+    if isinstance(src, (str, os.PathLike)):
+        src = IRSource(src)
+    if target is None:
+        from tilewright.runtime.driver import driver
+
+        selection = driver.selected() or registry.select()
+    else:
+        selection = registry.select(target)
+    return compile_selected(src, selection, dict(options or {}))
+
+
+def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> CompiledKernel:
+    """``compile`` for a target that is already chosen."""
+    options = make_options(selection, given)
+    key = get_cache_key(src, selection, options)
+    cache = Cache()
+    dumping = os.environ.get("MLIR_ENABLE_DUMP", "") not in ("", "0") or knobs.environment("PRINT_TIMES") is not None
+    listener = knobs.compilation.listener
+    start = time.perf_counter()
+    if not (knobs.compilation.always_compile or dumping):
+        found = cache.get(key)
+        if found is not None:
+            asm, metadata = found
+            if listener is not None:
+                listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=True)
+            return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]))
+    asm_values, metadata = _compile(src, selection, options, key)
+    if knobs.compilation.dump_ir:
+        Cache(knobs.cache.dump_dir).put(key, asm_values, metadata, metadata["name"])
+    if knobs.compilation.always_compile:
+        cache.remove(key)
+    stored = cache.put(key, asm_values, metadata, metadata["name"])
+    if stored is None:
+        _warn_unwritable(cache.folder)
+    if listener is not None:
+        listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=False)
+    asm = LazyAsm(asm_values, stored._files if stored is not None else None)
+    return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]))
+
+
+def _types(listed: Any) -> list[Any]:
+    return [tuple(_types(t)) if isinstance(t, (list, tuple)) else t for t in listed]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(v) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return int(value) if hasattr(value, "__index__") else str(value)
+
+
+def load_target(plugin: Any) -> None:
+    """Make the target's dialects and matrix instructions known. Inside ``mlir_context()``."""
+    from tilewright.dialects.context import ensure_dialects
+    from tilewright.dialects.matrix_ops import register_rows
+
+    ensure_dialects(*plugin.dialects())
+    register_rows(plugin.matrix_ops())
+
+
+def pass_context(selection: registry.Selection, options: Any, kernel_name: str = "") -> Any:
+    """The PassContext of a compilation."""
+    from tilewright.dialects.pipeline import PassContext
+
+    return PassContext(target=selection.plugin, arch=selection.arch, capabilities=selection.plugin.capabilities(selection.arch),
+                       options=options, kernel_name=kernel_name)
+
+
+def _stages_from(pipeline: Any, ext: str) -> Any:
+    """The pipeline's stages after the one that IR text is at."""
+    names = [stage.name for stage in pipeline.stages]
+    if ext in ("mlir", ""):
+        return pipeline
+    if ext not in names:
+        raise CompilationError(f"IR of stage {ext!r} does not belong to this target's stages {', '.join(names)}")
+    if ext == "ttir":
+        return pipeline
+    return type(pipeline)(pipeline.stages[names.index(ext) + 1:])
+
+
+def _compile(src: Any, selection: registry.Selection, options: Any, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from tilewright.dialects.context import mlir_context
+    from tilewright.dialects.pass_runner import run_pipeline
+
+    plugin = selection.plugin
+    ctx = pass_context(selection, options, src.name)
+    pipeline = plugin.pipeline(selection.arch, options)
+    if isinstance(src, IRSource):
+        pipeline = _stages_from(pipeline, src.ext)
+    limit = sys.getrecursionlimit()
+    with mlir_context():
+        load_target(plugin)
+        begin = time.perf_counter()
+        module = src.make_module(selection, options)
+        if knobs.environment("PRINT_TIMES") is not None:
+            print(f"{(time.perf_counter() - begin) * 1e3:9.2f} ms  frontend", file=sys.stderr)
+        asm = run_pipeline(pipeline, module, ctx)
+    if sys.getrecursionlimit() != limit:
+        sys.setrecursionlimit(limit)
+    triple = selection.gpu_target
+    metadata: dict[str, Any] = {"num_warps": 1, "num_stages": 1, "num_ctas": 1, "shared": 0, "warp_size": ctx.capabilities.warp_size,
+                                "cluster_dims": (1, 1, 1), "global_scratch_size": 0, "profile_scratch_size": 0,
+                                "registers": None, "spills": None}
+    metadata.update(options_dict(options))
+    metadata["name"] = src.name
+    metadata.update(ctx.metadata)
+    metadata.update(hash=key, types=src.types(), arch=selection.arch,
+                    target={"backend": triple.backend, "arch": triple.arch, "warp_size": triple.warp_size})
+    if not metadata.get("name"):
+        metadata["name"] = src.name
+    return asm, _plain(metadata)
+
+
+def _warn_unwritable(folder: str) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"compiled kernels cannot be kept in {folder}; every process compiles them again. "
+                      "Set TILEWRIGHT_CACHE_DIR to a folder that can be written.", stacklevel=4)
+
+
+class Backend:
+    """A target under the names that Triton's backends have."""
+
+    def __init__(self, selection: registry.Selection):
+        self.selection = selection
+        self.target = selection.gpu_target
+        self.binary_ext = selection.plugin.binary_stage
+
+    def parse_options(self, options: Mapping[str, Any]) -> Any:
+        return make_options(self.selection, options)
+
+    def hash(self) -> str:
+        return f"{self.selection}-{self.selection.plugin.fingerprint()}"
+
+    @staticmethod
+    def parse_attr(text: str) -> list[list[Any]]:
+        return [["tt.divisibility", 16]] if "D" in text else []
+
+
+def make_backend(target: Any) -> Backend:
+    """The backend of a GPUTarget."""
+    return Backend(registry.select(target))
+
+
+__all__ = [
+    "ASTSource", "Backend", "CompilationError", "CompileTimeAssertionFailure", "CompiledKernel", "GPUTarget", "IRSource", "KernelMetadata",
+    "LazyDict", "OutOfResources", "UnsupportedLanguageConstruct", "compile", "compile_selected", "get_cache_key", "load_target",
+    "make_backend", "pass_context", "triton_key",
+]

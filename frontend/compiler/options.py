@@ -1,0 +1,50 @@
+"""Launch and compile options, checked against what the target's options dataclass has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.runtime.errors import ArgumentError
+from tilewright.targets.registry import Selection
+
+# Options that Triton has on every target: given with these values they ask for nothing, so a target need not have them.
+NEUTRAL: dict[str, Any] = {
+    "num_ctas": 1, "maxnreg": None, "debug": False, "sanitize_overflow": False, "ir_override": None, "launch_cooperative_grid": False,
+    "launch_pdl": False, "enable_fp_fusion": True, "extern_libs": None, "instrumentation_mode": "", "cluster_dims": (1, 1, 1),
+    "num_buffers_warp_spec": 0, "num_consumer_groups": 0, "reg_dec_producer": 0, "reg_inc_consumer": 0, "warp_size": None,
+}
+# Hints: a target that lacks them loses speed at most.
+HINTS = frozenset({"num_warps", "num_stages"})
+
+
+def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
+    """An instance of the target's options dataclass. Raises ArgumentError for an unknown option, naming those that exist."""
+    cls = selection.plugin.options
+    fields = {f.name for f in dataclasses.fields(cls) if f.init}
+    taken: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in fields:
+            taken[name] = value
+        elif name in HINTS or (name in NEUTRAL and (value == NEUTRAL[name] or value is None)):
+            continue
+        elif name in NEUTRAL:
+            raise ArgumentError(f"target {selection} does not have option {name!r} (given {value!r}); it takes {', '.join(sorted(fields))}")
+        else:
+            raise ArgumentError(f"{name!r} is neither a parameter of the kernel nor an option of target {selection}, whose options are "
+                                f"{', '.join(sorted(fields))}")
+    for name in ("num_warps", "num_stages", "num_ctas"):
+        if name in taken:
+            value = taken[name]
+            if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < (0 if name == "num_stages" else 1):
+                raise ArgumentError(f"{name} is a positive integer; found {value!r}")
+            taken[name] = int(value)
+            if name == "num_warps" and taken[name] & (taken[name] - 1):
+                raise ArgumentError(f"num_warps is a power of two; found {value!r}")
+    return cls(**taken)
+
+
+def options_dict(options: Any) -> dict[str, Any]:
+    """The options by name."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}

@@ -1,0 +1,102 @@
+"""Stand-ins for arrays as kernel arguments: another element type over the same memory, and no memory at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.runtime.errors import ArgumentError
+
+
+class MockTensor:
+    """An array that is not there, for ``warmup``: its dtype (of torch, numpy or tl, or a name such as "fp32"), aligned to 16 bytes."""
+
+    def __init__(self, dtype: Any, shape: Any = None):
+        self.dtype = dtype
+        self.shape = [1] if shape is None else list(shape)
+
+    @staticmethod
+    def wrap_dtype(arg: Any) -> Any:
+        """``arg``, or a MockTensor where it is a dtype of torch."""
+        if type(arg).__name__ == "dtype" and type(arg).__module__.split(".")[0] == "torch":
+            return MockTensor(arg)
+        return arg
+
+    def stride(self) -> tuple[int, ...]:
+        strides = [1]
+        for size in reversed(self.shape[1:]):
+            strides.append(strides[-1] * size)
+        return tuple(reversed(strides))
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 0
+
+    @staticmethod
+    def ptr_range() -> int:
+        return 0
+
+
+class TensorWrapper:
+    """``base``'s memory read as elements of ``dtype`` (of tl, torch or numpy); see ``reinterpret``."""
+
+    def __init__(self, base: Any, dtype: Any):
+        self.base = base
+        self.dtype = dtype
+        self.data = getattr(base, "data", base)
+        self.device = getattr(base, "device", "cpu")
+        self.shape = base.shape
+
+    def data_ptr(self) -> int:
+        from tilewright.runtime.specialize import pointer_facts
+
+        return pointer_facts(self.base)[2]
+
+    def stride(self, *args: Any) -> Any:
+        """Strides in elements, as the base counts them."""
+        if hasattr(self.base, "stride"):
+            return self.base.stride(*args)
+        strides = tuple(s // self.base.itemsize for s in self.base.strides)
+        return strides[args[0]] if args else strides
+
+    def element_size(self) -> int:
+        return self.base.element_size() if hasattr(self.base, "element_size") else self.base.itemsize
+
+    def numel(self) -> int:
+        return self.base.numel() if hasattr(self.base, "numel") else self.base.size
+
+    def __str__(self) -> str:
+        return f"TensorWrapper[{self.dtype}]({self.base})"
+
+    def cpu(self) -> TensorWrapper:
+        return TensorWrapper(self.base.cpu(), self.dtype)
+
+    def copy_(self, other: Any) -> None:
+        self.base.copy_(getattr(other, "base", other))
+
+    def clone(self) -> TensorWrapper:
+        return TensorWrapper(self.base.clone() if hasattr(self.base, "clone") else self.base.copy(), self.dtype)
+
+    def to(self, device: Any) -> TensorWrapper:
+        return TensorWrapper(self.base.to(device), self.dtype)
+
+    def new_empty(self, sizes: Any) -> TensorWrapper:
+        return TensorWrapper(self.base.new_empty(sizes), self.dtype)
+
+
+def _bits(dtype: Any) -> int:
+    from tilewright.runtime.specialize import element_name
+
+    name = element_name(dtype)
+    return 8 if name.startswith("fp8") or name == "i1" else int("".join(c for c in name if c.isdigit()))
+
+
+def reinterpret(tensor: Any, dtype: Any) -> Any:
+    """The array with its elements read as ``dtype`` by kernels (say, uint8 memory as tl.float8e5). Same size of elements; no copy."""
+    base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+    if not (hasattr(base, "data_ptr") or hasattr(base, "__array_interface__") or hasattr(base, "__dlpack__")):
+        raise ArgumentError(f"reinterpret takes an array; a {type(tensor).__name__} is none")
+    if hasattr(base, "dtype") and _bits(base.dtype) != _bits(dtype):
+        raise ArgumentError(f"elements of {base.dtype} have {_bits(base.dtype)} bits, and {dtype} has {_bits(dtype)}; they must be equal")
+    if getattr(base, "dtype", None) == dtype:
+        return base
+    return TensorWrapper(base, dtype)

@@ -1,0 +1,173 @@
+"""Drivers of the targets, and the one that is active: ``tilewright.runtime.driver.active``, with Triton's names.
+
+A driver is made on the first launch of its target. ``active`` without a choice is that of ``TILEWRIGHT_TARGET`` or of the first device
+detected, else cpu.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.targets import registry
+from tilewright.targets.protocol import GPUTarget
+
+_drivers: dict[tuple[int, str], Any] = {}
+_lock = threading.RLock()
+
+
+def driver_of(selection: registry.Selection) -> Any:
+    """The target's Driver (or its simulator), made once. Raises DriverNotFoundError where the vendor's is missing."""
+    key = (id(selection.plugin), selection.arch if selection.simulate else "")
+    with _lock:
+        found = _drivers.get(key)
+        if found is None:
+            if selection.simulate:
+                assert selection.plugin.simulator is not None
+                found = selection.plugin.simulator(selection.arch)
+            else:
+                found = selection.plugin.driver()
+            _drivers[key] = found
+        return found
+
+
+class _Utils:
+    """``driver.active.utils``."""
+
+    def __init__(self, active: ActiveDriver):
+        self._active = active
+
+    def get_device_properties(self, device: int = 0) -> Mapping[str, Any]:
+        """At least max_shared_mem (bytes), multiprocessor_count and warpSize where the device has them."""
+        return self._active.driver.get_device_properties(device)
+
+
+class ActiveDriver:
+    """One target's driver under Triton's names."""
+
+    def __init__(self, selection: registry.Selection):
+        self.selection = selection
+        self.utils = _Utils(self)
+
+    def __repr__(self) -> str:
+        return f"ActiveDriver({self.selection})"
+
+    @property
+    def driver(self) -> Any:
+        """The plugin's Driver."""
+        return driver_of(self.selection)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.selection.gpu_target
+
+    def get_current_device(self) -> int:
+        return self.driver.current_device()
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return self.driver.current_stream(self.get_current_device() if device is None else device)
+
+    def set_current_device(self, device: int) -> None:
+        interface = self.get_device_interface()
+        if hasattr(interface, "set_device"):
+            interface.set_device(device)
+
+    def get_device_interface(self) -> Any:
+        """torch's module for the device (torch.cuda, torch.cpu); imports torch."""
+        import torch
+
+        return getattr(torch, self._torch_device_type())
+
+    def _torch_device_type(self) -> str:
+        import torch
+
+        for kind in self.selection.plugin.device_types:
+            if hasattr(torch, kind):
+                return kind
+        return "cpu"
+
+    def get_active_torch_device(self) -> Any:
+        """torch.device of the current device; imports torch."""
+        import torch
+
+        kind = self._torch_device_type()
+        return torch.device(kind) if kind == "cpu" else torch.device(kind, self.get_current_device())
+
+    def is_active(self) -> bool:
+        return bool(registry.probe(self.selection.plugin))
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        from tilewright.testing import do_bench
+
+        return do_bench
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """A buffer whose clearing evicts the device's cache (256 MiB, a torch tensor); imports torch."""
+        import torch
+
+        return torch.empty(64 << 20, dtype=torch.int32, device=self.get_active_torch_device())
+
+    def clear_cache(self, cache: Any) -> None:
+        cache.zero_()
+
+    def synchronize(self) -> None:
+        self.driver.synchronize()
+
+    def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
+        return args
+
+
+class HostTimer:
+    """Wall-clock timer with the interface of a driver's event_timer; for drivers that run launches to their end."""
+
+    def start(self) -> None:
+        self._start = time.perf_counter()
+
+    def stop(self) -> None:
+        self._stop = time.perf_counter()
+
+    def elapsed_ms(self) -> float:
+        return (self._stop - self._start) * 1e3
+
+
+class DriverConfig:
+    """``tilewright.runtime.driver``: which driver is active."""
+
+    def __init__(self) -> None:
+        self._chosen: Any = None
+        self._detected: dict[str, ActiveDriver] = {}
+
+    def selected(self) -> registry.Selection | None:
+        """The target that ``set_active`` chose, or None."""
+        return self._chosen.selection if isinstance(self._chosen, ActiveDriver) else None
+
+    @property
+    def default(self) -> ActiveDriver:
+        selection = registry.select()
+        with _lock:
+            key = f"{selection} {id(selection.plugin)}"
+            if key not in self._detected:
+                self._detected[key] = ActiveDriver(selection)
+            return self._detected[key]
+
+    @property
+    def active(self) -> Any:
+        return self._chosen if self._chosen is not None else self.default
+
+    def set_active(self, driver: Any) -> None:
+        """Make an ActiveDriver, a target ("amd:gfx942:sim", a GPUTarget) or an object with Triton's driver methods the active one."""
+        if isinstance(driver, (str, GPUTarget, registry.Selection)):
+            driver = ActiveDriver(registry.select(driver))
+        self._chosen = driver
+
+    def reset_active(self) -> None:
+        self._chosen = None
+
+
+driver = DriverConfig()
+
+
+def torch_is_loaded() -> bool:
+    return "torch" in sys.modules

@@ -1,0 +1,551 @@
+"""``@jit``: a kernel's source, its parameters, and its launch.
+
+The first launch of a combination of argument kinds compiles (or reads the disk cache); every other one is a look-up in a dictionary
+by a key of the arguments' kinds, and one call of the driver's launcher.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import os
+import re
+import textwrap
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import index as to_index
+from operator import itemgetter
+from typing import Any
+
+from tilewright import knobs
+from tilewright.language.const import constexpr
+from tilewright.runtime import dependencies
+from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
+from tilewright.runtime.binder import make_binder, make_collector
+from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
+from tilewright.runtime.specialize import ALIGN, ONE, constexpr_key, describe, element_name
+
+# os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
+_environ: Any = getattr(os.environ, "_data", os.environ)
+_TARGET_VARIABLE: Any = os.environ.encodekey("TILEWRIGHT_TARGET") if _environ is not os.environ else "TILEWRIGHT_TARGET"  # type: ignore[attr-defined]
+_environ_get = _environ.get
+
+
+class KernelParam:
+    """One parameter of a kernel, as its definition says."""
+
+    def __init__(self, num: int, param: inspect.Parameter, do_not_specialize: bool, do_not_specialize_on_alignment: bool):
+        self.num = num
+        self._param = param
+        self.name = param.name
+        self.do_not_specialize = do_not_specialize
+        self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
+        self.has_default = param.default is not inspect.Parameter.empty
+        self.default = param.default
+        self.keyword_only = param.kind is inspect.Parameter.KEYWORD_ONLY
+        annotation = "" if param.annotation is inspect.Parameter.empty else param.annotation
+        if isinstance(annotation, type):
+            self.annotation = annotation.__name__
+        else:
+            self.annotation = annotation if isinstance(annotation, str) else str(getattr(annotation, "name", annotation))
+        self.is_constexpr = "constexpr" in self.annotation
+        self.is_const = not self.is_constexpr and "const" in self.annotation
+        self.annotation_type = "" if self.is_constexpr else _annotated_type(self.annotation)
+        one = not do_not_specialize and not self.annotation_type
+        align = not do_not_specialize and not do_not_specialize_on_alignment
+        self.mode = (ONE if one else 0) | (ALIGN if align else 0)
+
+    @property
+    def has_annotation(self) -> bool:
+        return bool(self.annotation)
+
+    @property
+    def is_not_constexpr(self) -> bool:
+        return not self.is_constexpr
+
+    def __repr__(self) -> str:
+        return f"KernelParam({self.num}, {self.name!r}{': ' + self.annotation if self.annotation else ''})"
+
+
+def _annotated_type(annotation: str) -> str:
+    """"i64" of ``tl.int64``, "int64" or "i64"; "" of anything that is no scalar type (a pointer annotation is for the reader)."""
+    try:
+        return element_name(annotation.rsplit(".", 1)[-1].strip("'\" "))
+    except ArgumentError:
+        return ""
+
+
+class JITCallable:
+    """A function whose source the compiler reads: parameters, source text, and the key of all that its code depends on."""
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = fn
+        self.signature = inspect.signature(fn)
+        try:
+            self.raw_src, self.starting_line_number = inspect.getsourcelines(fn)
+        except (OSError, TypeError) as error:
+            raise KernelCallError(f"the source of {getattr(fn, '__name__', fn)!r} cannot be read ({error}); define jit functions in a file "
+                                  "or a notebook cell, not by exec or in an interactive prompt") from None
+        source = textwrap.dedent("".join(self.raw_src))
+        found = re.search(r"^def\s+\w+\s*\(", source, re.MULTILINE)
+        if found is None:
+            raise KernelCallError(f"{getattr(fn, '__name__', fn)!r} is no function defined with def; jit takes those")
+        self._src = source[found.start():]
+        self.def_line = self.starting_line_number + source[:found.start()].count("\n")
+        first = self.raw_src[self.def_line - self.starting_line_number]
+        self.indent = len(first) - len(first.lstrip())
+        self.file = fn.__code__.co_filename
+        self.hash: str | None = None
+        self.used_global_vals: dict[Any, Any] = {}
+        self._uses: list[dependencies.Use] = []
+        self._checks: list[tuple[dict[str, Any], str, Any]] = []
+        self._slow_checks: list[dependencies.Use] = []
+        self._hash_lock = threading.RLock()
+        self._hashing = False
+        self._tree: ast.Module | None = None
+        self.__name__ = fn.__name__
+        self.__qualname__ = fn.__qualname__
+        self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
+        self.__globals__ = fn.__globals__
+        self._fn_name = f"{fn.__module__}.{fn.__qualname__}"
+
+    @property
+    def src(self) -> str:
+        """The definition's text from ``def`` on, without indentation. Setting it changes the code (for tools)."""
+        return self._src
+
+    @src.setter
+    def src(self, text: str) -> None:
+        self._src = text
+        self._invalidate()
+
+    def _unsafe_update_src(self, text: str) -> None:
+        self.src = text
+
+    def parse(self) -> ast.Module:
+        """The definition as a module of one function; line 1 is ``def_line`` of the file, column 0 its column ``indent``."""
+        if self._tree is None:
+            tree = ast.parse(self._src)
+            if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
+                raise KernelCallError(f"{self.__name__}: the source is not that of one function")
+            self._tree = tree
+        return self._tree
+
+    def get_capture_scope(self) -> dict[str, Any]:
+        """Globals and variables of enclosing functions, by name, as they are now."""
+        return self.__globals__ | inspect.getclosurevars(self.fn).nonlocals
+
+    @property
+    def cache_key(self) -> str:
+        """Hash of the source, of the sources of all jit functions reached from it, and of the globals that they read."""
+        with self._hash_lock:
+            if self.hash is None:
+                if self._hashing:  # a function that calls itself
+                    return f"recursion:{self._fn_name}"
+                self._hashing = True
+                try:
+                    self._compute_hash()
+                finally:
+                    self._hashing = False
+            assert self.hash is not None
+            return self.hash
+
+    def _compute_hash(self) -> None:
+        function = self.parse().body[0]
+        assert isinstance(function, ast.FunctionDef)
+        parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+        self._uses = dependencies.find(self.fn, function, parameters)
+        self.used_global_vals = {(u.name, id(self.__globals__)): (u.value, self.__globals__) for u in self._uses
+                                 if not hasattr(u.value, "cache_key")}
+        parts = [self._src, str(self.starting_line_number)]
+        parts += [f"{u.name} = {dependencies.stable_text(u.value)}" for u in sorted(self._uses, key=lambda u: u.name)]
+        uses = list(self._uses)
+        for use in self._uses:
+            if isinstance(use.value, JITCallable) and use.value is not self:
+                uses += use.value._all_uses({id(self)})
+        self._checks = [(*u.place, u.value) for u in uses if u.place is not None]
+        self._slow_checks = [u for u in uses if u.place is None]
+        self.hash = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _all_uses(self, seen: set[int]) -> list[dependencies.Use]:
+        if id(self) in seen:
+            return []
+        seen.add(id(self))
+        out = list(self._uses)
+        for use in self._uses:
+            if isinstance(use.value, JITCallable):
+                out += use.value._all_uses(seen)
+        return out
+
+    def _invalidate(self) -> None:
+        with self._hash_lock:
+            self.hash = None
+            self._tree = None
+
+    def _refresh(self, seen: set[int] | None = None) -> bool:
+        """Forget the hashes of this function and of all helpers, so that globals are looked at anew. True where one has another value."""
+        seen = seen if seen is not None else set()
+        if id(self) in seen:
+            return False
+        seen.add(id(self))
+        changed = any(u.changed() for u in self._uses)
+        for use in self._uses:
+            if isinstance(use.value, JITCallable):
+                changed |= use.value._refresh(seen)
+        self._invalidate()
+        return changed
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class KernelInterface:
+    """Something that is launched as ``kernel[grid](*args)``."""
+
+    run: Callable[..., Any]
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid, warmup=False)
+
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        """Compile for these arguments (arrays, or dtypes in their place) without launching; returns the CompiledKernel."""
+        return self.run(*map(MockTensor.wrap_dtype, args), grid=grid, warmup=True, **kwargs)
+
+
+class _Entry:
+    """All that a warm launch needs."""
+
+    __slots__ = ("kernel", "launcher", "handles", "current_device", "current_stream", "pick")
+
+
+def _picker(wanted: Sequence[int], total: int) -> Callable[[Any], Any] | None:
+    """A function that takes those of ``total`` values; None for all of them."""
+    if len(wanted) == total:
+        return None
+    if not wanted:
+        return lambda values: ()
+    if len(wanted) == 1:
+        only = wanted[0]
+        return lambda values: (values[only],)
+    return itemgetter(*wanted)
+
+
+def normalise_grid(grid: Any) -> tuple[int, int, int]:
+    """Three sizes of a grid of one to three. Raises ArgumentError for anything else."""
+    if isinstance(grid, int) or not hasattr(grid, "__len__"):
+        grid = (grid,)
+    if not 1 <= len(grid) <= 3:
+        raise ArgumentError(f"a grid has one to three sizes; found {len(grid)}: {tuple(grid)}")
+    sizes = []
+    for size in grid:
+        try:
+            sizes.append(to_index(size))
+        except TypeError:
+            raise ArgumentError(f"grid sizes are integers; found {size!r} ({type(size).__name__}): round with tilewright.cdiv(n, BLOCK)") from None
+    if min(sizes) < 0:
+        raise ArgumentError(f"grid sizes are not negative; found {tuple(sizes)}")
+    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+
+
+class JITFunction(JITCallable, KernelInterface):
+    """A kernel, or a function that kernels call."""
+
+    is_gluon = False
+
+    def __init__(self, fn: Callable[..., Any], version: Any = None, do_not_specialize: Any = None, do_not_specialize_on_alignment: Any = None,
+                 debug: bool | None = None, noinline: bool | None = None, repr: Any = None, launch_metadata: Any = None):
+        super().__init__(fn)
+        self.module = fn.__module__
+        self.version = version
+        self.do_not_specialize = list(do_not_specialize or ())
+        self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
+        self.debug = debug
+        self.noinline = noinline
+        self.launch_metadata = launch_metadata
+        self._repr = repr
+        names = [p.name for p in self.signature.parameters.values()]
+        for listed in (self.do_not_specialize, self.do_not_specialize_on_alignment):
+            for item in listed:
+                if item not in names and not (isinstance(item, int) and 0 <= item < len(names)):
+                    raise ArgumentError(f"{self.__name__} has no parameter {item!r} to leave unspecialised; it has {', '.join(names)}")
+        self.params = [
+            KernelParam(i, p, i in self.do_not_specialize or p.name in self.do_not_specialize,
+                        i in self.do_not_specialize_on_alignment or p.name in self.do_not_specialize_on_alignment)
+            for i, p in enumerate(self.signature.parameters.values())
+        ]
+        self.arg_names = names
+        self.constexprs = [p.num for p in self.params if p.is_constexpr]
+        self.pre_run_hooks: list[Callable[..., None]] = []
+        self.device_caches: dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]] = {}
+        self._bind: Any = None
+        self._entries: dict[Any, _Entry] = {}
+        self._kernels: dict[Any, Any] = {}
+        self._compile_lock = threading.RLock()
+        self.kernel: Any = None
+
+    @property
+    def repr(self) -> Callable[[Any], str]:
+        """The function that names a specialisation of the kernel: ``repr(specialisation) → name``."""
+        return (lambda _: self._fn_name) if self._repr is None else self._repr
+
+    @repr.setter
+    def repr(self, value: Any) -> None:
+        self._repr = value
+
+    def add_pre_run_hook(self, hook: Callable[..., None]) -> None:
+        """``hook(*args, **kwargs)`` is called with the launch's arguments before every launch."""
+        if not callable(hook):
+            raise ArgumentError(f"a hook is called; {hook!r} cannot be")
+        self.pre_run_hooks.append(hook)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise KernelCallError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid](...), or call it from another kernel")
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self._fn_name})"
+
+    def __reduce__(self) -> Any:
+        return (_find_jit_function, (self.__module__, self.__qualname__))
+
+    def __deepcopy__(self, memo: Any) -> JITFunction:
+        return self
+
+    # ---------------------------------------------------------------------------------------------------------- launch
+    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        """Launch (or with ``warmup`` only compile) and return the CompiledKernel. ``kwargs``: parameters by name, and options."""
+        if self.pre_run_hooks:
+            for hook in self.pre_run_hooks:
+                hook(*args, **kwargs)
+        bind = self._bind or self._make_bind()
+        try:
+            kinds, values, options = bind(*args, **kwargs)
+            key = (kinds, tuple(options.items()) if options else None, _environ_get(_TARGET_VARIABLE))
+            entry = self._entries.get(key)
+        except (TypeError, ArgumentError) as error:
+            raise self._explain(error, args, kwargs) from None
+        for scope, name, value in self._checks:
+            if scope.get(name) is not value:
+                entry = self._after_global_change(entry)
+                break
+        else:
+            for use in self._slow_checks:
+                if use.changed():
+                    entry = self._after_global_change(entry)
+                    break
+        if entry is None or warmup:
+            kernel = self._kernel_for(args, kwargs)
+            if warmup:
+                return kernel
+            entry = self._enter(key, kernel, len(values))
+        if callable(grid):
+            grid = grid(self._collect(*args, **kwargs)[0])
+        if type(grid) is tuple and len(grid) == 1 and type(grid[0]) is int:
+            x, y, z = grid[0], 1, 1
+        else:
+            x, y, z = normalise_grid(grid)
+        if x <= 0 or y == 0 or z == 0:
+            if x < 0:
+                normalise_grid(grid)
+            return entry.kernel
+        device = entry.current_device()
+        handle = entry.handles.get(device)
+        if handle is None:
+            handle = entry.kernel.load(device)
+            self._remember(device, key, entry.kernel)
+        if entry.pick is not None:
+            values = entry.pick(values)
+        enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+        if enter or leave:
+            record = entry.kernel.launch_metadata((x, y, z), entry.current_stream(device), *self._collect(*args, **kwargs)[0].values())
+            enter(record)
+            entry.launcher(x, y, z, entry.current_stream(device), handle, values)
+            leave(record)
+        else:
+            entry.launcher(x, y, z, entry.current_stream(device), handle, values)
+        return entry.kernel
+
+    def _make_bind(self) -> Any:
+        for p in self.signature.parameters.values():
+            if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+                raise ArgumentError(f"{self.__name__} cannot be launched: parameters of a kernel are listed one by one, and *{p.name} is not")
+        self._collect = make_collector(self.__name__, self.params)
+        self._bind = make_binder(self.__name__, self.params)
+        return self._bind
+
+    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
+        """The error of a failed binding, with the parameter's name."""
+        try:
+            bound, _ = self._collect(*args, **kwargs)
+        except TypeError as mismatch:
+            text = str(mismatch).removeprefix(f"{self.__name__}() ")
+            return LaunchSignatureError(f"{self.__name__}: {text}; its parameters are {', '.join(self.arg_names)}")
+        for p in self.params:
+            try:
+                hash(constexpr_key(bound[p.name])) if p.is_constexpr else describe(bound[p.name], p.mode)
+            except ArgumentError as reason:
+                return ArgumentError(f"argument {p.name!r} of {self.__name__}: {reason}")
+        return error
+
+    def _after_global_change(self, entry: Any) -> Any:
+        """Some name stands for another object: forget the code that was made with the old one, unless the values are equal."""
+        with self._compile_lock:
+            if self._refresh():
+                self._entries.clear()
+                return None
+            _ = self.cache_key  # look at the new objects from now on
+            return entry
+
+    # --------------------------------------------------------------------------------------------------- the first launch
+    def _kernel_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from tilewright.compiler.compiler import ASTSource, compile_selected
+        from tilewright.runtime.driver import driver
+        from tilewright.runtime.launch_target import check_devices, choose
+
+        bound, options = self._collect(*args, **kwargs)
+        signature: dict[str, Any] = {}
+        constants: dict[tuple[int, ...], Any] = {}
+        attrs: dict[tuple[int, ...], list[list[Any]]] = {}
+        places: dict[str, list[str]] = {}
+        for p in self.params:
+            value = bound[p.name]
+            if p.is_constexpr:
+                signature[p.name] = "constexpr"
+                constants[(p.num,)] = value.value if isinstance(value, constexpr) else value
+                continue
+            try:
+                facts = describe(value, p.mode)
+            except ArgumentError as reason:
+                raise ArgumentError(f"argument {p.name!r} of {self.__name__}: {reason}") from None
+            kind = facts.type
+            if p.annotation_type and isinstance(kind, str) and kind != "constexpr" and not kind.startswith("*"):
+                kind = p.annotation_type
+            if p.is_const and isinstance(kind, str) and kind.startswith("*"):
+                kind = "*k" + kind[1:]
+            signature[p.name] = kind
+            constants.update({(p.num, *path): v for path, v in facts.constants.items()})
+            attrs.update({(p.num, *path): a for path, a in facts.attrs.items()})
+            if facts.devices:
+                places[p.name] = facts.devices
+        selection = choose(driver, {d for devices in places.values() for d in devices})
+        check_devices(self.__name__, selection, places)
+        if self.debug and "debug" not in options:
+            options["debug"] = True
+        with self._compile_lock:
+            source = ASTSource(self, signature, constants, attrs)
+            memory_key = (source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0])))
+            kernel = self._kernels.get(memory_key)
+            if kernel is None:
+                if knobs.runtime.jit_cache_hook and self._call_hook(knobs.runtime.jit_cache_hook, source, selection, options, False):
+                    pass
+                kernel = self._kernels[memory_key] = compile_selected(source, selection, options)
+                if knobs.runtime.jit_post_compile_hook:
+                    self._call_hook(knobs.runtime.jit_post_compile_hook, source, selection, options, False)
+            return kernel
+
+    def _enter(self, key: Any, kernel: Any, total: int) -> _Entry:
+        entry = _Entry()
+        entry.kernel = kernel
+        entry.launcher = kernel.launcher
+        entry.handles = kernel.handles
+        entry.current_device = kernel.driver.current_device
+        entry.current_stream = kernel.driver.current_stream
+        entry.pick = kernel.argument_picker(total)
+        self._entries[key] = entry
+        return entry
+
+    def _remember(self, device: int, key: Any, kernel: Any) -> None:
+        if device not in self.device_caches:
+            self.device_caches[device] = ({}, {}, kernel.metadata.target, kernel.selection.plugin, self._bind)
+        self.device_caches[device][0][key] = kernel
+
+    def _call_hook(self, hook: Any, source: Any, selection: Any, options: dict[str, Any], warmup: bool) -> Any:
+        data = self._serialise(source, selection, options)
+        return hook(key=source.hash(), repr=self.repr(source), fn=_HookFunction(self), compile={
+            "key": source.hash(), "signature": source.signature, "device": 0, "constants": source.constants,
+            "num_warps": options.get("num_warps"), "num_stages": options.get("num_stages"), "num_ctas": options.get("num_ctas"),
+            "configs": [source.attrs], "specialization_data": data, "is_warmup": warmup}, is_manual_warmup=warmup, already_compiled=False)
+
+    # ------------------------------------------------------------------------------------------------------------ preload
+    def _serialise(self, source: Any, selection: Any, options: dict[str, Any]) -> str | None:
+        import json
+
+        try:
+            return json.dumps({
+                "name": self._fn_name, "signature": source.signature, "options": options, "target": str(selection), "key": source.hash(),
+                "constants": [[list(k), v] for k, v in source.constants.items()],
+                "attrs": [[list(k), v] for k, v in source.attrs.items()]})
+        except TypeError:
+            return None  # a constexpr that JSON cannot hold
+
+    def preload(self, specialization_data: str) -> Any:
+        """Compile, or take from the disk cache, the specialisation that a ``jit_cache_hook`` was handed. Returns the CompiledKernel."""
+        import json
+
+        from tilewright.compiler.compiler import ASTSource, compile_selected
+        from tilewright.targets import registry
+
+        data = json.loads(specialization_data)
+        if data["name"] != self._fn_name:
+            raise ArgumentError(f"the specialisation is that of {data['name']}, not of {self._fn_name}")
+        source = ASTSource(self, data["signature"], {tuple(k): v for k, v in data["constants"]}, {tuple(k): v for k, v in data["attrs"]})
+        selection = registry.parse(data["target"])
+        memory_key = (source.hash(), str(selection), repr(sorted(data["options"].items(), key=lambda kv: kv[0])))
+        with self._compile_lock:
+            kernel = self._kernels.get(memory_key)
+            if kernel is None:
+                kernel = self._kernels[memory_key] = compile_selected(source, selection, data["options"])
+        return kernel
+
+
+class _HookFunction:
+    """What hooks are told of the function."""
+
+    def __init__(self, fn: JITFunction):
+        self.jit_function, self.module, self.name, self.fn = fn, fn.module, fn.__name__, fn
+
+
+def _find_jit_function(module: str, qualname: str) -> Any:
+    import importlib
+
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    while not isinstance(found, JITFunction) and hasattr(found, "fn"):
+        found = found.fn
+    return found
+
+
+def jit(fn: Callable[..., Any] | None = None, *, version: Any = None, repr: Callable[[Any], str] | None = None,
+        launch_metadata: Callable[..., Any] | None = None, do_not_specialize: Sequence[int | str] | None = None,
+        do_not_specialize_on_alignment: Sequence[int | str] | None = None, debug: bool | None = None,
+        noinline: bool | None = None) -> Any:
+    """Decorator: make a kernel (or a function that kernels call) of a Python function in the Triton language.
+
+    do_not_specialize: parameters (names or positions) whose value and alignment are not looked at; on_alignment: only the latter.
+    noinline: keep calls to it as calls. debug: device assertions on. repr: names the compiled kernel.
+    launch_metadata: called by launch hooks. With ``TILEWRIGHT_INTERPRET=1`` the result runs in Python (``InterpretedFunction``).
+    """
+
+    def decorate(fn: Callable[..., Any]) -> Any:
+        if not callable(fn):
+            raise ArgumentError(f"jit decorates a function, not {fn!r}")
+        if knobs.runtime.interpret:
+            from tilewright.runtime.interpreter import InterpretedFunction
+
+            return InterpretedFunction(fn, version=version, do_not_specialize=do_not_specialize,
+                                       do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug,
+                                       noinline=noinline, repr=repr, launch_metadata=launch_metadata)
+        return JITFunction(fn, version=version, do_not_specialize=do_not_specialize,
+                           do_not_specialize_on_alignment=do_not_specialize_on_alignment, debug=debug, noinline=noinline,
+                           repr=repr, launch_metadata=launch_metadata)
+
+    return decorate(fn) if fn is not None else decorate
+
+
+__all__ = ["JITCallable", "JITFunction", "KernelInterface", "KernelParam", "MockTensor", "TensorWrapper", "jit", "normalise_grid", "reinterpret"]

@@ -1,0 +1,356 @@
+"""What a launch argument is to the compiler: its type, and what is known of its value.
+
+Triton's rules: an int is i32, i64 or u64 by its value; 1 becomes a constexpr; an int or address divisible by 16 is marked so
+(``tt.divisibility``); bool is i1, float fp32, None a constexpr. Arrays are known by what they offer (``data_ptr`` and ``dtype``,
+``__array_interface__`` and its device kin, DLPack), never by importing their packages.
+
+Two functions per kind of argument: a *fast* one for every launch, ``argument → (key, value)``, where the key is hashable and equal for
+arguments that give the same code, and ``describe`` for the first launch of a key. ``FAST[mode]`` maps ``type(argument)`` to the former.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.dialects.errors import ArgumentError
+from tilewright.language.const import constexpr
+
+ALIGNMENT = 16
+
+_ELEMENT_NAMES = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "half": "fp16", "float": "fp32", "double": "fp64",
+    "bool": "i1", "int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+    "float8_e4m3fn": "fp8e4nv", "float8e4nv": "fp8e4nv", "float8_e5m2": "fp8e5", "float8e5": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8", "float8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16", "float8e5b16": "fp8e5b16",
+    "float8_e4m3b15": "fp8e4b15", "float8e4b15": "fp8e4b15",
+}
+_ELEMENT_NAMES |= {name: name for name in set(_ELEMENT_NAMES.values())}
+_TYPESTR = {"f2": "fp16", "f4": "fp32", "f8": "fp64", "b1": "i1", **{f"{k}{n}": f"{k}{8 * n}" for k in "iu" for n in (1, 2, 4, 8)}}
+_element_names: dict[Any, str] = {}  # dtype object → name, as seen
+
+CONSTEXPR = "constexpr"
+
+
+def element_name(dtype: Any) -> str:
+    """Signature name ("fp32", "i8") of a dtype of torch, numpy, ml_dtypes or tl. Raises ArgumentError for one that kernels do not have."""
+    found = _element_names.get(dtype)
+    if found is None:
+        text = getattr(dtype, "name", None) if not isinstance(dtype, str) else dtype
+        text = text if isinstance(text, str) else str(dtype).rsplit(".", 1)[-1]
+        found = _ELEMENT_NAMES.get(text)
+        if found is None or getattr(dtype, "isnative", True) is False:
+            raise ArgumentError(f"elements of type {dtype} are not known to kernels; known are {', '.join(sorted(set(_ELEMENT_NAMES.values())))}")
+        _element_names[dtype] = found
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ modes
+ONE, ALIGN = 1, 2  # bits of a mode: specialise on the value 1; on divisibility by 16
+FULL = ONE | ALIGN
+
+Fast = Callable[[Any], "tuple[Any, Any]"]
+
+
+def _int_full(v: int) -> tuple[Any, Any]:
+    if v == 1:
+        return "1", v
+    if -0x80000000 <= v <= 0x7FFFFFFF:
+        return ("i32" if v & 15 else "i32:16"), v
+    return _wide_int(v, True), v
+
+
+def _int_one(v: int) -> tuple[Any, Any]:
+    if v == 1:
+        return "1", v
+    return ("i32" if -0x80000000 <= v <= 0x7FFFFFFF else _wide_int(v, False)), v
+
+
+def _int_align(v: int) -> tuple[Any, Any]:
+    if -0x80000000 <= v <= 0x7FFFFFFF:
+        return ("i32" if v & 15 else "i32:16"), v
+    return _wide_int(v, True), v
+
+
+def _int_plain(v: int) -> tuple[Any, Any]:
+    return ("i32" if -0x80000000 <= v <= 0x7FFFFFFF else _wide_int(v, False)), v
+
+
+def _wide_int(v: int, align: bool) -> str:
+    suffix = ":16" if align and v & 15 == 0 else ""
+    if -(1 << 63) <= v < 1 << 63:
+        return "i64" + suffix
+    if 0 <= v < 1 << 64:
+        return "u64" + suffix
+    raise ArgumentError(f"the integer {v} needs more than 64 bits")
+
+
+def _bool(v: Any) -> tuple[Any, Any]:
+    return "i1", bool(v)
+
+
+def _float(v: float) -> tuple[Any, Any]:
+    return "fp32", v
+
+
+def _none(v: None) -> tuple[Any, Any]:
+    return None, None
+
+
+def _torch_aligned(v: Any) -> tuple[Any, Any]:
+    p = v.data_ptr()
+    return (v.dtype, v.device, p & 15 == 0), p
+
+
+def _torch_plain(v: Any) -> tuple[Any, Any]:
+    return (v.dtype, v.device), v.data_ptr()
+
+
+def _numpy_aligned(v: Any) -> tuple[Any, Any]:
+    p = v.__array_interface__["data"][0]
+    return (v.dtype, "host", p & 15 == 0), p
+
+
+def _numpy_plain(v: Any) -> tuple[Any, Any]:
+    return (v.dtype, "host"), v.__array_interface__["data"][0]
+
+
+def _pointer(aligned: bool) -> Fast:
+    def handler(v: Any) -> tuple[Any, Any]:
+        element, device, p = pointer_facts(v)
+        return ("ptr", element, device, aligned and p & 15 == 0), p
+
+    return handler
+
+
+def _tuple(mode: int) -> Fast:
+    def handler(v: tuple[Any, ...]) -> tuple[Any, Any]:
+        table = FAST[mode]
+        pairs = [table[type(x)](x) for x in v]
+        return (type(v), *(k for k, _ in pairs)), tuple(value for _, value in pairs)
+
+    return handler
+
+
+def constexpr_key(v: Any) -> Any:
+    """A hashable key of a constexpr's value: equal only for values that give the same code (1, True and 1.0 differ)."""
+    t = type(v)
+    if t is int or t is str or v is None:
+        return v
+    if t is bool:
+        return (bool, v)
+    if t is float:
+        return (float, repr(v))
+    if isinstance(v, constexpr):
+        return constexpr_key(v.value)
+    if isinstance(v, (tuple, list)):
+        return (t, *(constexpr_key(x) for x in v))
+    if hasattr(v, "cache_key"):
+        return ("jit", v.cache_key)
+    try:
+        hash(v)
+    except TypeError:
+        return (t, repr(v))
+    return (t, v)
+
+
+def _constexpr(v: Any) -> tuple[Any, Any]:
+    return (CONSTEXPR, constexpr_key(v)), v
+
+
+def _scalar(mode: int) -> Fast:
+    """numpy scalars and 0-d values with item(): as the Python number."""
+
+    def handler(v: Any) -> tuple[Any, Any]:
+        item = v.item()
+        return FAST[mode][type(item)](item)
+
+    return handler
+
+
+def _int_subclass(mode: int) -> Fast:
+    plain = FAST[mode][int]
+    return lambda v: plain(int(v))
+
+
+def _torch_dtype(v: Any) -> tuple[Any, Any]:
+    return ("ptr", element_name(v), None, True), 0
+
+
+def _descriptor(v: Any) -> tuple[Any, Any]:
+    element, device, p = pointer_facts(v.base)
+    return ("descriptor", element, device, tuple(v.block_shape), v.padding), v
+
+
+class _Table(dict):
+    """type → fast function; an unknown type is looked at once."""
+
+    def __init__(self, mode: int):
+        super().__init__()
+        self.mode = mode
+
+    def __missing__(self, t: type) -> Fast:
+        handler = self[t] = _classify(t, self.mode)
+        return handler
+
+
+FAST: tuple[_Table, ...] = tuple(_Table(mode) for mode in range(4))
+
+
+def _is_torch_tensor(t: type) -> bool:
+    return any(c.__name__ == "Tensor" and c.__module__.split(".")[0] == "torch" for c in t.__mro__)
+
+
+def _is_ndarray(t: type) -> bool:
+    return any(c.__name__ == "ndarray" and c.__module__ == "numpy" for c in t.__mro__)
+
+
+def _is_numpy_scalar(t: type) -> bool:
+    return any(c.__name__ == "generic" and c.__module__ == "numpy" for c in t.__mro__)
+
+
+def _classify(t: type, mode: int) -> Fast:
+    from tilewright.targets.registry import ARRAY_PROTOCOLS
+
+    aligned = bool(mode & ALIGN)
+    if issubclass(t, bool):
+        return _bool
+    if t is int:
+        return (_int_plain, _int_one, _int_align, _int_full)[mode]
+    if _is_numpy_scalar(t):
+        return _scalar(mode)
+    if issubclass(t, int):
+        return _int_subclass(mode)
+    if issubclass(t, float):
+        return _float
+    if t is type(None):
+        return _none
+    if issubclass(t, constexpr) or issubclass(t, str) or hasattr(t, "cache_key"):
+        return _constexpr
+    if issubclass(t, tuple):
+        return _tuple(mode)
+    if t.__name__ == "dtype" and t.__module__.split(".")[0] == "torch":
+        return _torch_dtype
+    if t.__module__.startswith(__name__.split(".")[0] + ".language"):
+        return _constexpr  # tl.dtype and its kin
+    if any(c.__name__ == "TensorDescriptor" for c in t.__mro__):
+        return _descriptor
+    if _is_torch_tensor(t):
+        return _torch_aligned if aligned else _torch_plain
+    if _is_ndarray(t):
+        return _numpy_aligned if aligned else _numpy_plain
+    if hasattr(t, "data_ptr") or hasattr(t, "__dlpack__") or any(hasattr(t, p) for p in ARRAY_PROTOCOLS):
+        return _pointer(aligned)
+    raise ArgumentError(f"a {t.__module__}.{t.__qualname__} is no kernel argument; allowed are arrays (torch, numpy, anything with data_ptr "
+                        "and dtype, an array interface or DLPack), int, float, bool, None, tuples, and constexpr values")
+
+
+# --------------------------------------------------------------------------------------------------- pointers, slowly
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_DL_CODES = {0: "i", 1: "u", 2: "fp", 4: "bf", 6: "i"}
+
+
+def _from_dlpack(v: Any) -> tuple[str, str | None, int]:
+    from tilewright.targets.registry import DLPACK_DEVICE_TYPES
+
+    capsule = v.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(get(capsule, b"dltensor"))  # the capsule's own destructor frees it
+    name = f"{_DL_CODES.get(tensor.code, '?')}{tensor.bits}"
+    if tensor.code == 6:
+        name = "i1"
+    if tensor.lanes != 1 or name not in _ELEMENT_NAMES.values():
+        raise ArgumentError(f"a DLPack array of type code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes is no kernel argument")
+    return name, DLPACK_DEVICE_TYPES.get(tensor.device_type, f"dlpack device {tensor.device_type}"), (tensor.data or 0) + tensor.byte_offset
+
+
+def _from_interface(interface: Any, protocol: str, dtype: Any) -> tuple[str, str | None, int]:
+    from tilewright.targets.registry import ARRAY_PROTOCOLS
+
+    typestr = interface["typestr"]
+    if typestr[0] == ">":
+        raise ArgumentError(f"the array is big-endian ({typestr}); convert it to native byte order")
+    name = _TYPESTR.get(typestr[1:])
+    if name is None:  # ml_dtypes arrays call their bytes raw
+        if dtype is None:
+            raise ArgumentError(f"elements of type {typestr} are not known to kernels; known are {', '.join(sorted(set(_TYPESTR.values())))}")
+        name = element_name(dtype)
+    return name, ARRAY_PROTOCOLS[protocol], interface["data"][0] or 0
+
+
+def pointer_facts(v: Any) -> tuple[str, str | None, int]:
+    """(element type, device type, address) of any array; device type None where the object does not say.
+
+    Raises ArgumentError where the elements are of a type that kernels do not have.
+    """
+    from tilewright.targets.registry import ARRAY_PROTOCOLS
+
+    if hasattr(v, "data_ptr") and hasattr(v, "dtype"):
+        device = getattr(v, "device", None)
+        return element_name(v.dtype), getattr(device, "type", device if isinstance(device, str) else None), v.data_ptr()
+    for protocol in ARRAY_PROTOCOLS:
+        interface = getattr(v, protocol, None)
+        if interface is not None:
+            return _from_interface(interface, protocol, getattr(v, "dtype", None))
+    if hasattr(v, "__dlpack__"):
+        return _from_dlpack(v)
+    raise ArgumentError(f"a {type(v).__name__} has no data_ptr, array interface or DLPack capsule")
+
+
+# ----------------------------------------------------------------------------------------------------- the slow view
+@dataclass
+class Described:
+    """One argument, or one element of a tuple: its signature type (a tuple of such for a tuple), what is known, and where it lies.
+
+    ``constants`` and ``attrs`` are by path below this argument: () is the argument itself, (1,) a tuple's second element.
+    """
+
+    type: Any
+    constants: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    attrs: dict[tuple[int, ...], list[list[Any]]] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)
+
+
+def describe(v: Any, mode: int) -> Described:
+    """What ``FAST[mode]`` keys an argument by, spelled out. Raises ArgumentError for what is no kernel argument."""
+    key, value = FAST[mode][type(v)](v)
+    if key is None:
+        return Described(CONSTEXPR, {(): None})
+    if key == "1":
+        return Described(CONSTEXPR, {(): 1})
+    if isinstance(key, str):
+        name, _, divisible = key.partition(":")
+        return Described(name, attrs={(): [["tt.divisibility", ALIGNMENT]]} if divisible else {})
+    if isinstance(v, tuple):
+        parts = [describe(x, mode) for x in v]
+        types: Any = tuple(p.type for p in parts)
+        if hasattr(v, "_fields"):
+            types = type(v)(*types)
+        out = Described(types)
+        for i, part in enumerate(parts):
+            out.constants.update({(i, *path): c for path, c in part.constants.items()})
+            out.attrs.update({(i, *path): a for path, a in part.attrs.items()})
+            out.devices += part.devices
+        return out
+    if key[0] == CONSTEXPR:
+        return Described(CONSTEXPR, {(): v})
+    if key[0] == "descriptor":
+        shape = ",".join(str(s) for s in key[3])
+        return Described(f"tensordesc<{key[1]}[{shape}]>", devices=[key[2]] if key[2] else [])
+    if key[0] == "ptr":
+        element, device, aligned = key[1], key[2], key[3]
+    else:
+        element, device, _ = pointer_facts(v)
+        aligned = len(key) == 3 and key[2]
+    return Described(f"*{element}", attrs={(): [["tt.divisibility", ALIGNMENT]]} if aligned else {}, devices=[device] if device else [])
