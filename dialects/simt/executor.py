@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt.decode import Function, decode_function, reverse_post_order
 from tilewright.dialects.simt.machine import Machine
-from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError, address_range
+from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError, address_range, process_ranges
 from tilewright.dialects.simt.values import VType, f32_to_bf16, merge
 
 __all__ = ["SHARED_WINDOW", "CallInfo", "Machine", "SimtExecutor", "reverse_post_order"]
@@ -118,11 +118,12 @@ class SimtExecutor:
 
     # -- running
     def run(self, grid: Sequence[int], args: Sequence[Any],
-            programs: Iterable[tuple[int, int, int]] | None = None) -> None:
+            programs: Iterable[tuple[int, int, int]] | None = None, whole_process: bool = False) -> None:
         """Run every program of ``grid`` (up to three ints), x fastest, or only ``programs``.
 
         args: one a kernel argument. Pointers: numpy arrays or CPU torch tensors (changed in place; bf16 as uint16), or an
-        int address inside the memory of another argument; integers; floats.
+        int address inside the memory of another argument; integers; floats. whole_process: any address of this process's
+        memory may be touched, for callers that have addresses only.
         """
         types = self.kernel.argument_types
         if len(args) != len(types):
@@ -131,7 +132,7 @@ class SimtExecutor:
         for i, (arg, t) in enumerate(zip(args, types)):
             values.append(self._argument(i, arg, t, ranges))
         machine = self.machine
-        machine.memory.set_ranges(ranges)
+        machine.memory.set_ranges(process_ranges() if whole_process else ranges)
         gx, gy, gz = (*grid, 1, 1, 1)[:3]
         machine.grid = (gx, gy, gz)
         if programs is None:

@@ -71,6 +71,24 @@ def address_range(value: Any) -> tuple[int, int]:
     return int(value.data_ptr()), span * value.element_size() if value.numel() else 0
 
 
+def process_ranges() -> list[tuple[int, int, Any]]:
+    """The process's own readable and writable memory, as ranges for ``GlobalMemory``; neighbours are joined. Linux only.
+
+    For callers that know addresses but not how far their arrays reach: an access outside is still an error, not a crash.
+    """
+    ranges: list[tuple[int, int, Any]] = []
+    with open("/proc/self/maps") as f:
+        for line in f:
+            span, mode = line.split()[:2]
+            if mode.startswith("rw"):
+                low, high = (int(x, 16) for x in span.split("-"))
+                if ranges and ranges[-1][0] + ranges[-1][1] == low:
+                    ranges[-1] = (ranges[-1][0], high - ranges[-1][0], None)
+                else:
+                    ranges.append((low, high - low, None))
+    return ranges
+
+
 class GlobalMemory:
     """The buffers that were passed to the kernel. Every access must lie inside one of them."""
 

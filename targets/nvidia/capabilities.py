@@ -26,11 +26,8 @@ _ARCHS: dict[str, _Arch] = {
     "sm_86": _Arch(99, 80, ("f8E5M2",)),
     "sm_87": _Arch(163, 80, ("f8E5M2",)),
     "sm_89": _Arch(99, 84),
-    "sm_90": _Arch(227, 84),
     "sm_90a": _Arch(227, 84),
-    "sm_100": _Arch(227, 86),
     "sm_100a": _Arch(227, 86),
-    "sm_120": _Arch(99, 87),
     "sm_120a": _Arch(99, 87),
 }
 ARCHS = tuple(_ARCHS)
@@ -47,11 +44,11 @@ def ptx_version(arch: str) -> int:
 
 
 def resolve_arch(arch: int | str) -> str:
-    """90, "90", "sm_90" and "sm_90a" → "sm_90a" (Triton's 90 means Hopper with its own instructions); 80 → "sm_80"."""
-    name = str(arch).removeprefix("sm_").removeprefix("sm")
-    name = f"sm_{name}"
-    if name == "sm_90":
-        name = "sm_90a"
+    """90, "90", "sm_90" and "sm_90a" → "sm_90a" (from sm_90 on, the variant with the architecture's own instructions);
+    80 → "sm_80"."""
+    name = "sm_" + str(arch).removeprefix("sm_").removeprefix("sm")
+    if name not in _ARCHS and f"{name}a" in _ARCHS:
+        name += "a"
     if name not in _ARCHS:
         raise UnsupportedArchError(f"nvidia: unknown architecture {arch!r}; known: {', '.join(_ARCHS)}")
     return name

@@ -1,0 +1,38 @@
+"""What a launch may set on NVIDIA GPUs; names and defaults are Triton's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.dialects.errors import ArgumentError
+
+PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+@dataclass(frozen=True)
+class NvidiaOptions:
+    """num_warps: warps of 32 threads a program (power of two). num_stages: buffers of a pipelined loop. maxnreg: most
+    registers a thread (None: the assembler decides). enable_fp_fusion: a·b+c may become one rounding. num_ctas: blocks of a
+    cluster. default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1."""
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    enable_fp_fusion: bool = True
+    debug: bool = False
+    sanitize_overflow: bool = False
+    default_dot_input_precision: str = "tf32"
+    fast_compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > 32:
+            raise ArgumentError(f"num_warps is {self.num_warps}; allowed are 1, 2, 4, 8, 16, 32")
+        if self.num_stages < 1:
+            raise ArgumentError(f"num_stages is {self.num_stages}; at least 1 is needed")
+        if self.num_ctas != 1:
+            raise ArgumentError("num_ctas must be 1: clusters of blocks are not built yet")
+        if self.maxnreg is not None and not 16 <= self.maxnreg <= 255:
+            raise ArgumentError(f"maxnreg is {self.maxnreg}; allowed are 16 to 255")
+        if self.default_dot_input_precision not in PRECISIONS:
+            raise ArgumentError(f"default_dot_input_precision is {self.default_dot_input_precision!r}; allowed: {', '.join(PRECISIONS)}")

@@ -1,0 +1,52 @@
+"""The whole NVIDIA pipeline in one function: tt → ttg → LLVM dialect → LLVM IR → PTX → cubin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects.errors import OutOfResources
+from tilewright.dialects.passes import shared_pass, tt_passes, ttg_passes
+from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
+
+
+def pipeline(arch: str, options: Any) -> Pipeline:
+    """Stages ttir, ttgir, llir (LLVM IR as lowered), ptx (after LLVM's O3), cubin (nothing where there is no ptxas: then the
+    driver assembles the PTX when it loads the kernel)."""
+    return Pipeline((
+        Stage("ttir", tt_passes()),
+        Stage("ttgir", ttg_passes()),
+        Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
+        Stage("ptx", (), _to_ptx),
+        Stage("cubin", (), _to_cubin),
+    ))
+
+
+def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
+    from tilewright.dialects.lowering.translate import translate_to_llvm_ir
+
+    check_shared_memory(ctx)
+    return translate_to_llvm_ir(module, ctx)
+
+
+def check_shared_memory(ctx: PassContext) -> None:
+    """Raises OutOfResources where the kernel needs more shared memory than a block of ``ctx.arch`` may have."""
+    needed, limit = int(ctx.metadata.get("shared", 0)), int(ctx.capabilities.max_shared_bytes)
+    if needed > limit:
+        raise OutOfResources(needed, limit, "shared memory")
+
+
+def _to_ptx(llvm_ir: str, ctx: PassContext) -> str:
+    from tilewright.targets.nvidia.emit import emit_ptx
+
+    ctx.metadata["warp_size"] = ctx.warp_size
+    return emit_ptx(llvm_ir, ctx.arch)
+
+
+def _to_cubin(ptx: str, ctx: PassContext) -> bytes | None:
+    from tilewright.targets.nvidia.emit import assemble, ptxas
+
+    if ptxas() is None:
+        return None
+    cubin, usage = assemble(ptx, ctx.arch, fast_compile=ctx.options.fast_compile)
+    ctx.metadata.update(usage)
+    return cubin

@@ -1,0 +1,75 @@
+"""The NVIDIA target: one frozen object, found through the entry point group ``tilewright.targets``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.targets.nvidia.capabilities import ARCHS, capabilities, resolve_arch
+from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS
+from tilewright.targets.nvidia.options import NvidiaOptions
+from tilewright.targets.nvidia.pipeline import pipeline
+from tilewright.targets.nvidia.probe import probe
+from tilewright.targets.protocol import API_VERSION, TargetPlugin
+
+
+def _driver() -> Any:
+    from tilewright.targets.nvidia.driver import NvidiaDriver
+
+    return NvidiaDriver()
+
+
+def _simulator(arch: str) -> Any:
+    from tilewright.targets.nvidia.simulated_driver import SimulatedDriver
+
+    return SimulatedDriver(resolve_arch(arch))
+
+
+def _hooks(arch: str, options: Any) -> Any:
+    from tilewright.targets.nvidia.capabilities import sm_number
+    from tilewright.targets.nvidia.lower_hooks import NvidiaHooks
+
+    return NvidiaHooks(sm_number(arch), options)
+
+
+def _dialects() -> tuple[Any, ...]:
+    from tilewright.targets.nvidia.dialect.ttng import TTNG
+
+    return (TTNG,)
+
+
+def _lowerings() -> Mapping[str, Callable[..., Any]]:
+    from tilewright.targets.nvidia.lower_math import LOWERINGS
+
+    return LOWERINGS
+
+
+def _fingerprint() -> str:
+    import llvmlite
+    from tilewright.targets.nvidia.emit import ptxas_version
+
+    return f"llvmlite {llvmlite.__version__}; ptxas {ptxas_version()}"
+
+
+TARGET = TargetPlugin(
+    api=API_VERSION,
+    name="nvidia",
+    aliases=("cuda",),
+    device_types=("cuda",),
+    archs=ARCHS,
+    default_arch="sm_80",
+    probe=probe,
+    resolve_arch=resolve_arch,
+    capabilities=capabilities,
+    options=NvidiaOptions,
+    pipeline=pipeline,
+    driver=_driver,
+    fingerprint=_fingerprint,
+    binary_stage="cubin",
+    source_stage="ptx",
+    matrix_ops=lambda: MATRIX_OPS,
+    dialects=_dialects,
+    lowerings=_lowerings,
+    hooks=_hooks,
+    simulator=_simulator,
+)
