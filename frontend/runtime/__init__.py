@@ -1,22 +1,35 @@
-"""Launching: jit functions, drivers, the cache, the autotuner, the interpreter."""
+"""Launching: jit functions, drivers, the cache, the autotuner, the interpreter. Modules are loaded when first used."""
 
 from __future__ import annotations
 
-from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
-from tilewright.runtime.cache import triton_key
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tilewright.runtime.driver import driver
-from tilewright.runtime.errors import OutOfResources
-from tilewright.runtime.jit import JITFunction, KernelInterface, MockTensor, TensorWrapper, reinterpret
+
+if TYPE_CHECKING:
+    from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
+    from tilewright.runtime.cache import triton_key
+    from tilewright.runtime.errors import OutOfResources
+    from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
+    from tilewright.runtime.jit import JITFunction, KernelInterface, MockTensor, TensorWrapper, reinterpret
+
+_LAZY = {
+    **{name: "autotuner" for name in ("Autotuner", "Config", "Heuristics", "autotune", "heuristics")},
+    **{name: "jit" for name in ("JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "reinterpret")},
+    **{name: "interpreter" for name in ("InterpretedFunction", "InterpreterError")},
+    "OutOfResources": "errors", "triton_key": "cache",
+    **{name: "" for name in ("autotuner", "cache", "errors", "interpreter", "jit")},
+}
 
 __all__ = [
-    "Autotuner", "Config", "Heuristics", "JITFunction", "KernelInterface", "MockTensor", "OutOfResources", "TensorWrapper", "autotune",
-    "driver", "heuristics", "reinterpret", "triton_key",
+    "Autotuner", "Config", "Heuristics", "InterpretedFunction", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
+    "OutOfResources", "TensorWrapper", "autotune", "driver", "heuristics", "reinterpret", "triton_key",
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in ("InterpreterError", "InterpretedFunction"):
-        from tilewright.runtime import interpreter
-
-        return getattr(interpreter, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_LAZY[name] or name}")
+    return getattr(module, name) if _LAZY[name] else module

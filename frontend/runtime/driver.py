@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.targets import registry
-from tilewright.targets.protocol import GPUTarget
+if TYPE_CHECKING:
+    from tilewright.targets import registry
+    from tilewright.targets.protocol import GPUTarget
 
 _drivers: dict[tuple[int, str], Any] = {}
 _lock = threading.RLock()
@@ -96,6 +97,8 @@ class ActiveDriver:
         return torch.device(kind) if kind == "cpu" else torch.device(kind, self.get_current_device())
 
     def is_active(self) -> bool:
+        from tilewright.targets import registry
+
         return bool(registry.probe(self.selection.plugin))
 
     def get_benchmarker(self) -> Callable[..., Any]:
@@ -145,6 +148,8 @@ class DriverConfig:
 
     @property
     def default(self) -> ActiveDriver:
+        from tilewright.targets import registry
+
         selection = registry.select()
         with _lock:
             key = f"{selection} {id(selection.plugin)}"
@@ -158,6 +163,9 @@ class DriverConfig:
 
     def set_active(self, driver: Any) -> None:
         """Make an ActiveDriver, a target ("amd:gfx942:sim", a GPUTarget) or an object with Triton's driver methods the active one."""
+        from tilewright.targets import registry
+        from tilewright.targets.protocol import GPUTarget
+
         if isinstance(driver, (str, GPUTarget, registry.Selection)):
             driver = ActiveDriver(registry.select(driver))
         self._chosen = driver
