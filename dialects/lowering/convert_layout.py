@@ -13,55 +13,19 @@ from tilewright.dialects.encodings import layout_of, storage_bits
 from tilewright.dialects.gf2 import Gf2Solver, combine
 from tilewright.dialects.linear_layout import LinearLayout, log2
 from tilewright.dialects.lowering.convert_plan import Access, ConvertPlan, ShufflePlan, plan_convert
+from tilewright.dialects.lowering.registry import lowers
 
 Value = Any
 
 
-# ------------------------------------------------------------------------------------- linear maps of the thread
-def emit_linear(b: Any, index: Value, columns: Sequence[int]) -> Value | None:
-    """The i32 value of a linear map (one column a bit of ``index``); None where it is 0 everywhere.
-
-    Bits that move by the same distance are moved together, so a plain strided map is one mask and one shift.
-    """
-    moves: dict[int, int] = {}
-    for i, column in enumerate(columns):
-        while column:
-            low = column & -column
-            shift = low.bit_length() - 1 - i
-            if moves.get(shift, 0) >> i & 1:
-                raise AssertionError("a column repeats a bit")
-            moves[shift] = moves.get(shift, 0) | 1 << i
-            column ^= low
-    total = None
-    for shift, mask in sorted(moves.items()):
-        term = b.and_(index, b.i32(mask))
-        if shift > 0:
-            term = b.shl(term, b.i32(shift))
-        elif shift < 0:
-            term = b.lshr(term, b.i32(-shift))
-        total = term if total is None else b.xor(total, term)
-    return total
-
-
-def emit_parity(b: Any, index: Value, mask: int) -> Value:
-    """i1: whether an odd number of the masked bits of ``index`` is set."""
-    bits = [i for i in range(mask.bit_length()) if mask >> i & 1]
-    if len(bits) == 1:
-        return b.icmp("ne", b.and_(index, b.i32(mask)), b.i32(0))
-    total = None
-    for i in bits:
-        term = b.lshr(index, b.i32(i)) if i else index
-        total = term if total is None else b.xor(total, term)
-    return b.icmp("ne", b.and_(total, b.i32(1)), b.i32(0))
-
-
+# ------------------------------------------------------------------------------------------------------ selects
 class _Permuted:
     """``get(i)`` is ``fetch(i ^ columns(thread))``, by a level of selects for each independent value of the columns.
 
     Only what is asked for is emitted, once.
     """
 
-    def __init__(self, b: Any, fetch: Callable[[int], Value], columns: Sequence[int], thread: Value):
+    def __init__(self, b: Any, indices: Any, fetch: Callable[[int], Value], columns: Sequence[int]):
         self.b, self.fetch = b, fetch
         self.levels: list[tuple[int, Value]] = []
         solver = Gf2Solver(columns)
@@ -69,8 +33,8 @@ class _Permuted:
         by_kept = Gf2Solver(kept)
         parts = [by_kept.solve(c) or 0 for c in columns]
         for level, vector in enumerate(kept):
-            mask = sum(1 << i for i, p in enumerate(parts) if p >> level & 1)
-            self.levels.append((vector, emit_parity(b, thread, mask)))
+            parity = indices.linear([p >> level & 1 for p in parts])
+            self.levels.append((vector, b.icmp("ne", parity, b.i32(0))))
         self.memo: list[dict[int, Value]] = [{} for _ in range(len(kept) + 1)]
 
     def get(self, index: int) -> Value:
@@ -132,13 +96,13 @@ class _Elements:
 
 
 # ---------------------------------------------------------------------------------------------------- emission
-def emit_convert(b: Any, hooks: Any, plan: ConvertPlan, values: Sequence[Value], thread: Callable[[], Value],
+def emit_convert(b: Any, hooks: Any, indices: Any, plan: ConvertPlan, values: Sequence[Value],
                  scratch: Callable[[], Value]) -> list[Value]:
     """The destination's registers from the source's (LLVM values of one type, in register order).
 
-    thread: gives the thread's number in its block (i32). scratch: gives a pointer in shared memory, 16-byte aligned, to
-    ``plan.scratch_bytes`` bytes. Both are called only where needed. Accesses of other ops to the same scratch are
-    separated by the pass insert_barriers.
+    indices: the function's ``Indices``, which give maps of the thread's number. scratch: gives a pointer in shared memory,
+    16-byte aligned, to ``plan.scratch_bytes`` bytes; called only where needed. Accesses of other ops to the same scratch
+    are separated by the pass insert_barriers.
     """
     if plan.kind == "registers":
         assert plan.registers is not None
@@ -146,11 +110,11 @@ def emit_convert(b: Any, hooks: Any, plan: ConvertPlan, values: Sequence[Value],
     elements = _Elements(b, values[0].type, plan.element_bytes)
     if plan.kind == "shuffle":
         assert plan.shuffle is not None
-        return _emit_shuffle(b, hooks, plan.shuffle, values, thread(), elements)
-    return _emit_shared(b, hooks, plan, values, thread(), scratch(), elements)
+        return _emit_shuffle(b, hooks, indices, plan.shuffle, values, elements)
+    return _emit_shared(b, hooks, indices, plan, values, scratch(), elements)
 
 
-def _emit_shuffle(b: Any, hooks: Any, plan: ShufflePlan, values: Sequence[Value], thread: Value,
+def _emit_shuffle(b: Any, hooks: Any, indices: Any, plan: ShufflePlan, values: Sequence[Value],
                   elements: _Elements) -> list[Value]:
     entered: dict[int, Value] = {}
 
@@ -159,8 +123,8 @@ def _emit_shuffle(b: Any, hooks: Any, plan: ShufflePlan, values: Sequence[Value]
             entered[r] = elements.enter(values[r])
         return entered[r]
 
-    send = _Permuted(b, source, plan.send_thread, thread)
-    lane = None if plan.lane_identity else emit_linear(b, thread, plan.lane_thread)
+    send = _Permuted(b, indices, source, plan.send_thread)
+    lane = None if plan.lane_identity else indices.linear(plan.lane_thread)
     received: dict[int, Value] = {}
     for group in plan.packed:
         own = [send.get(combine(plan.send_step, step)) for step in group]
@@ -175,7 +139,7 @@ def _emit_shuffle(b: Any, hooks: Any, plan: ShufflePlan, values: Sequence[Value]
                 words = [hooks.shuffle_idx(b, w, where) for w in words]
             own = elements.from_words(words, len(group))
         received.update(zip(group, own))
-    kept = _Permuted(b, received.__getitem__, plan.keep_thread, thread)
+    kept = _Permuted(b, indices, received.__getitem__, plan.keep_thread)
     left: dict[int, Value] = {}
     for step in dict.fromkeys(plan.unique):
         left[step] = elements.leave(kept.get(step))
@@ -185,12 +149,12 @@ def _emit_shuffle(b: Any, hooks: Any, plan: ShufflePlan, values: Sequence[Value]
 class Addresses:
     """Byte addresses ``base + (thread part ^ offset)``: offsets clear of the thread's bits are constant additions."""
 
-    def __init__(self, b: Any, base: Value, thread: Value, columns: Sequence[int], element_bytes: int):
+    def __init__(self, b: Any, indices: Any, base: Value, columns: Sequence[int], element_bytes: int):
         self.b, self.base, self.scale = b, base, log2(element_bytes)
         self.used = 0
         for c in columns:
             self.used |= c
-        self.part = emit_linear(b, thread, [c << self.scale for c in columns])
+        self.part = indices.linear([c << self.scale for c in columns])
         self.pointers: dict[int, Value] = {}
 
     def at(self, offset: int) -> Value:
@@ -206,19 +170,17 @@ class Addresses:
                 pointer = b.gep(self.base, index, b.t_i8)
             self.pointers[mixed] = pointer
         plain = (offset ^ mixed) << self.scale
-        return b.gep(pointer, b.i32(plain), b.t_i8) if plain else pointer
+        return b.gep(pointer, plain, b.t_i8)
 
 
-def _emit_shared(b: Any, hooks: Any, plan: ConvertPlan, values: Sequence[Value], thread: Value, scratch: Value,
+def _emit_shared(b: Any, hooks: Any, indices: Any, plan: ConvertPlan, values: Sequence[Value], scratch: Value,
                  elements: _Elements) -> list[Value]:
     shared = plan.shared
     assert shared is not None
     size = plan.element_bytes
-    owner = None
-    if shared.idle_threads:
-        owner = b.icmp("eq", b.and_(thread, b.i32(shared.idle_threads)), b.i32(0))
-    stores_at = Addresses(b, scratch, thread, shared.store_thread, size)
-    loads_at = Addresses(b, scratch, thread, shared.load_thread, size)
+    owner = indices.bits_are_zero(shared.idle_threads)
+    stores_at = Addresses(b, indices, scratch, shared.store_thread, size)
+    loads_at = Addresses(b, indices, scratch, shared.load_thread, size)
     result: list[Any] = [None] * plan.num_registers
 
     def store(accesses: Sequence[tuple[Value, Value, int]]) -> None:
@@ -266,3 +228,17 @@ def plan_of(op: Any) -> ConvertPlan:
 def convert_scratch_bytes(op: Any, hooks: Any = None) -> int:
     """Bytes of shared memory that lowering a ttg.convert_layout uses; 0 where none."""
     return plan_of(op).scratch_bytes
+
+
+def convert_registers(ctx: Any, values: Sequence[Value], src: LinearLayout, dst: LinearLayout, element_type: Any,
+                      scratch: Callable[[], Value]) -> list[Value]:
+    """For other lowerings: registers of layout ``src`` (elements of an MLIR type) as those of ``dst``.
+
+    ``scratch``: pointer to ``plan_between(src, dst, element_type).scratch_bytes`` bytes, asked for only where needed.
+    """
+    return emit_convert(ctx.b, ctx.hooks, ctx.indices, plan_between(src, dst, element_type), values, scratch)
+
+
+@lowers("ttg.convert_layout")
+def lower_convert_layout(ctx: Any, op: Any) -> list[Any]:
+    return [emit_convert(ctx.b, ctx.hooks, ctx.indices, plan_of(op), ctx.get(op.operands[0]), lambda: ctx.scratch(op))]

@@ -15,8 +15,8 @@ Lowering = Callable[[Any, Any], "list[Any] | None"]
 _table: dict[str, Lowering] = {}
 
 # Modules whose import fills the table.
-_MODULES = ("control_flow", "elementwise", "conversions", "shape_ops", "global_ops", "shared_ops", "reduce", "scan", "gather",
-            "dot", "misc_ops")
+_MODULES = ("control_flow", "elementwise", "conversions", "convert_layout", "shape_ops", "global_ops", "shared_ops",
+            "reduce", "scan", "gather", "dot", "misc_ops")
 
 
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:

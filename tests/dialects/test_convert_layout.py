@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 
 import numpy as np
 import pytest
 from test_encodings import ROWS
-
 from tilewright.dialects import encodings as E
 from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.gf2 import Gf2Solver
 from tilewright.dialects.linear_layout import LinearLayout
 from tilewright.dialects.lowering import convert_plan as P
+from tilewright.dialects.lowering import registry
+from tilewright.dialects.lowering.builder import LLVMBuilder
+from tilewright.dialects.lowering.convert_layout import (
+    convert_scratch_bytes,
+    emit_convert,
+    lower_convert_layout,
+    plan_of,
+)
+from tilewright.dialects.lowering.hooks import TargetHooks
+from tilewright.dialects.lowering.indices import Indices
+from tilewright.dialects.simt import SimtExecutor
 
 POISON = -1
 
@@ -193,6 +205,7 @@ def _context():
         yield
 
 
+@pytest.mark.slow
 def test_two_thousand_random_pairs_by_the_model():
     """Every plan gives every element of every thread, repeats included; all three ways occur."""
     kinds = {"registers": 0, "shuffle": 0, "shared": 0}
@@ -206,7 +219,7 @@ def test_two_thousand_random_pairs_by_the_model():
 def test_every_possible_way_gives_the_same():
     """Shared memory and shuffles also where something cheaper was chosen."""
     shuffled = 0
-    for src, dst, bits, warp_size, warps, limit in random_pairs(300, seed=2):
+    for src, dst, bits, warp_size, warps, limit in random_pairs(100, seed=2):
         check(src, dst, P.plan_convert(src, dst, bits, warp_size, warps, limit, way="shared"), warp_size)
         try:
             plan = P.plan_convert(src, dst, bits, warp_size, warps, limit, way="shuffle")
@@ -214,4 +227,235 @@ def test_every_possible_way_gives_the_same():
             continue
         shuffled += 1
         check(src, dst, plan, warp_size)
-    assert shuffled > 20
+    assert shuffled > 8
+
+
+# --------------------------------------------------------------------------------------------------- emitted code
+class Hooks(TargetHooks):
+    """A made-up machine whose intrinsics the executor's semantics below define."""
+
+    def __init__(self, warp_size):
+        self.warp_size = warp_size
+
+    def thread_id(self, b):
+        return b.call_intrinsic("llvm.test.tid", b.t_i32, [])
+
+    def barrier(self, b):
+        b.call_intrinsic("llvm.test.barrier", None, [])
+
+    def warp_barrier(self, b):
+        b.call_intrinsic("llvm.test.warp.barrier", None, [])
+
+    def shuffle_xor(self, b, value, mask):
+        return self.shuffle_idx(b, value, b.xor(self.thread_id(b), b.i32(mask)))
+
+    def shuffle_idx(self, b, value, lane):
+        return b.call_intrinsic("llvm.test.shuffle", b.t_i32, [value, lane])
+
+
+def shuffle(machine, value, lane):
+    assert machine.full
+    base = machine.thread_ids // machine.warp_size * machine.warp_size
+    return value[base + lane % machine.warp_size]
+
+
+SEMANTICS = {"llvm.test.tid": lambda info: lambda m: m.thread_ids, "llvm.test.barrier": lambda info: lambda m: m.barrier(),
+             "llvm.test.warp.barrier": lambda info: lambda m: None, "llvm.test.shuffle": lambda info: shuffle}
+TYPES = {"i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "f16": np.float16, "bf16": np.uint16, "i32": np.uint32,
+         "f32": np.float32, "i64": np.uint64, "f64": np.float64, "!llvm.ptr<1>": np.uint64}
+SMEM = "llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>"
+
+
+@contextlib.contextmanager
+def _in_place():
+    yield
+
+
+class Conversion:
+    """A kernel that reads each thread's source registers, converts them, and writes the destination's: [thread][register]."""
+
+    def __init__(self, plan, src, type_text, warp_size, warps):
+        self.threads, self.plan, self.src, self.type_text = warp_size * warps, plan, src, type_text
+        args = "%src: !llvm.ptr<1>, %dst: !llvm.ptr<1>"
+        self.module = ir.Module.parse(f"module {{ {SMEM}\n llvm.func @k({args}) {{ llvm.return }} }}")
+        func = self.module.body.operations[1].operation
+        func.regions[0].blocks[0].operations[0].operation.erase()
+        b, hooks = LLVMBuilder(func), Hooks(warp_size)
+        element = ir.Type.parse(type_text)
+        memory = {"i1": b.t_i8, "!llvm.ptr<1>": b.t_i64}.get(type_text, element)
+        bytes_ = np.dtype(TYPES[type_text]).itemsize
+        indices = Indices(b, _in_place, hooks.thread_id)
+        source, target = func.regions[0].blocks[0].arguments
+
+        def at(base, registers):
+            return b.gep(base, b.mul(indices.thread, b.i32(registers)), memory)
+
+        at_source, at_target = at(source, src.in_size("register")), at(target, plan.num_registers)
+        values = [b.load(b.gep(at_source, r, memory), memory, align=bytes_) for r in range(src.in_size("register"))]
+        if type_text == "i1":
+            values = [b.trunc(v, b.t_i1) for v in values]
+        elif type_text == "!llvm.ptr<1>":
+            values = [b.inttoptr(v, element) for v in values]
+        before = self.count(func)
+        out = emit_convert(b, hooks, indices, plan, values, lambda: b.address_of("global_smem", 3))
+        self.emitted = self.count(func) - before
+        for r, v in enumerate(out):
+            v = b.zext(v, b.t_i8) if type_text == "i1" else b.ptrtoint(v, b.t_i64) if memory != v.type else v
+            b.store(v, b.gep(at_target, r, memory), align=bytes_)
+        b.ret()
+        assert self.module.operation.verify()
+        self.executor = SimtExecutor(self.module, "k", self.threads, warp_size, plan.scratch_bytes, SEMANTICS,
+                                     check_uninitialised=True)
+
+    @staticmethod
+    def count(func):
+        names = []
+        func.walk(lambda op: (names.append(op.name), ir.WalkResult.ADVANCE)[1])
+        return len(names)
+
+    def check(self, dst, rng):
+        dtype = TYPES[self.type_text]
+        size = 1 << self.src.total_out_bits
+        if dtype is np.bool_:
+            tensor = rng.integers(0, 2, size).astype(np.uint8)
+        else:  # any bit pattern; equality is by bits
+            tensor = rng.integers(0, 256, size * np.dtype(dtype).itemsize, np.uint8).view(f"u{np.dtype(dtype).itemsize}")
+        values = np.ascontiguousarray(distribute(self.src, tensor).T)
+        got = np.full((self.threads, self.plan.num_registers), 0xEE, tensor.dtype)
+        as_type = (lambda x: x) if dtype is np.bool_ else (lambda x: x.view(dtype))
+        self.executor.run((1,), [as_type(values), as_type(got)])
+        np.testing.assert_array_equal(got, distribute(dst, tensor).T)
+
+
+def run_emitted(count, seed):
+    rng, types = np.random.default_rng(seed), {1: ["i1"], 8: ["i8"], 16: ["f16", "bf16", "i16"], 32: ["f32", "i32"],
+                                               64: ["f64", "i64", "!llvm.ptr<1>"]}
+    kinds = dict.fromkeys(("registers", "shuffle", "shared"), 0)
+    for src, dst, bits, warp_size, warps, limit in random_pairs(count, seed):
+        plan = P.plan_convert(src, dst, bits, warp_size, warps, limit)
+        Conversion(plan, src, rng.choice(types[bits]), warp_size, warps).check(dst, rng)
+        kinds[plan.kind] += 1
+    return kinds
+
+
+def test_emitted_code_of_random_pairs():
+    assert min(run_emitted(40, seed=3).values()) > 2
+
+
+@pytest.mark.slow
+def test_emitted_code_of_two_thousand_random_pairs():
+    """Issue 2, point 3: 2,000 random pairs executed and exact element by element."""
+    kinds = run_emitted(2000, seed=4)
+    assert min(kinds.values()) > 50, kinds
+
+
+# ---------------------------------------------------------------------------------------------- what is chosen
+def layout(register, lane, warp, bits):
+    return LinearLayout.from_columns({"register": register, "lane": lane, "warp": warp, "block": []}, {"dim0": 1 << bits})
+
+
+def test_renaming_registers_emits_nothing():
+    lane, warp = [8, 16, 32, 64, 128], [256]
+    src = layout([1, 2, 4], lane, warp, 9)
+    same = P.plan_convert(src, src, 32, 32, 2)
+    assert same.kind == "registers" and same.is_noop and same.scratch_bytes == 0
+    for register in ([4, 1, 2], [1, 2, 4, 0], [3, 2, 4, 4]):
+        dst = layout(register, lane, warp, 9)
+        plan = P.plan_convert(src, dst, 16, 32, 2)
+        assert plan.kind == "registers" and not plan.is_noop
+        conversion = Conversion(plan, src, "f16", 32, 2)
+        assert conversion.emitted == 0
+        conversion.check(dst, np.random.default_rng(0))
+
+
+def test_a_swap_of_a_lane_bit_and_a_register_bit_takes_half_the_shuffles():
+    src, dst = layout([1, 2], [4, 8, 16, 32, 64], [], 7), layout([1, 4], [2, 8, 16, 32, 64], [], 7)
+    plan = P.plan_convert(src, dst, 32, 32, 1)
+    assert plan.kind == "shuffle" and P.shuffles_of(plan.shuffle, 4) == 2 and plan.shuffle.lane_identity
+    narrow = P.plan_convert(src, dst, 16, 32, 1)
+    assert P.shuffles_of(narrow.shuffle, 2) == 1 and P.shuffles_of(P.plan_convert(src, dst, 64, 32, 1).shuffle, 8) == 4
+
+
+def test_small_integers_share_words():
+    """A lane permutation of eight registers: 8, 4 and 2 shuffles for 32, 16 and 8 bits."""
+    src, dst = layout([1, 2, 4], [8, 16, 32, 64, 128], [], 8), layout([1, 2, 4], [16, 8, 32, 64, 128], [], 8)
+    for bits, count in ((32, 8), (16, 4), (8, 2), (64, 16)):
+        plan = P.plan_convert(src, dst, bits, 32, 1)
+        assert plan.kind == "shuffle" and P.shuffles_of(plan.shuffle, bits // 8) == count
+
+
+def test_lanes_that_need_only_other_registers_use_selects():
+    src, dst = layout([1, 2, 4, 8, 16], [0] * 5, [], 5), layout([], [1, 2, 4, 8, 16], [], 5)
+    plan = P.plan_convert(src, dst, 32, 32, 1)
+    assert plan.kind == "shuffle" and P.shuffles_of(plan.shuffle, 4) == 0
+    Conversion(plan, src, "f32", 32, 1).check(dst, np.random.default_rng(0))
+
+
+def test_data_of_other_warps_goes_through_shared_memory():
+    src, dst = layout([1], [2, 4, 8, 16, 32], [64, 128], 8), layout([64], [2, 4, 8, 16, 32], [1, 128], 8)
+    plan = P.plan_convert(src, dst, 32, 32, 4)
+    assert plan.kind == "shared" and plan.scratch_bytes == 1024 and not plan.shared.within_warp
+    with pytest.raises(ValueError, match="shuffle alone"):
+        P.plan_convert(src, dst, 32, 32, 4, way="shuffle")
+
+
+def test_scratch_limit_makes_rounds_and_no_more_than_needed():
+    acc = E.to_linear_layout([128, 128], ttg.MmaEncoding.of("test.m16n8k16", [2, 2]))
+    rows = E.to_linear_layout([128, 128], ttg.BlockedEncoding.of([1, 4], [2, 16], [4, 1], [1, 0]))
+    for limit in (1 << 17, 1 << 16, 1 << 15, 1 << 14):
+        plan = P.plan_convert(acc, rows, 32, 32, 4, limit)
+        assert plan.scratch_bytes == min(limit, 1 << 16) and len(plan.shared.stores) == max(1, (1 << 16) // limit)
+        check(acc, rows, plan, 32)
+
+
+def test_repeated_data_is_written_once():
+    """Half of the lanes and half of the warps repeat elements: they stand aside, and all read."""
+    src, dst = layout([1], [2, 4, 0, 8, 16], [0, 32], 6), layout([2], [1, 0, 4, 8, 32], [16, 0], 6)
+    plan = P.plan_convert(src, dst, 32, 32, 4, way="shared")
+    assert plan.shared.idle_threads == 0b0100100
+    Conversion(plan, src, "f32", 32, 4).check(dst, np.random.default_rng(0))
+
+
+def test_refusals():
+    src = layout([1], [2, 4, 8, 16, 32], [], 6)
+    with pytest.raises(ValueError, match="keeps the shape"):
+        P.plan_convert(src, layout([1, 64], [2, 4, 8, 16, 32], [], 7), 32, 32, 1)
+    with pytest.raises(ValueError, match="4 warps of 32"):
+        P.plan_convert(src, src, 32, 32, 4)
+    other = LinearLayout.from_columns({"register": [], "lane": [2, 4, 8, 16, 32], "warp": [], "block": [1]}, {"dim0": 64})
+    with pytest.raises(UnsupportedOnTargetError, match="cluster"):
+        P.plan_convert(src, other, 32, 32, 1)
+
+
+def test_planning_is_quick():
+    """Under 3 ms a conversion (the median of fresh plans of real sizes; a loaded machine may stretch single ones)."""
+    rows = ttg.BlockedEncoding.of([1, 8], [2, 16], [4, 1], [1, 0])
+    pairs = []
+    for m in (64, 128, 256):
+        for n in (64, 128, 256):
+            mma = ttg.MmaEncoding.of("test.m16n8k16", [2, 2])
+            pairs += [(E.to_linear_layout([m, n], mma), E.to_linear_layout([m, n], rows)),
+                      (E.to_linear_layout([m, n], rows), E.to_linear_layout([m, n], ttg.DotOperandEncoding.of(1, mma)))]
+    P.plan_convert.cache_clear()
+    times = []
+    for src, dst in pairs:
+        start = time.perf_counter()
+        P.plan_convert(src, dst, 16, 32, 4)
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[len(times) // 2] < 3e-3
+
+
+def test_the_op_is_lowered_by_its_types():
+    """ttg.convert_layout through the table: plan and scratch from the tensor types."""
+    text = """
+    #a = #ttg.blocked<array<i32: 1, 4>, array<i32: 4, 8>, array<i32: 2, 1>, array<i32: 1, 0>>
+    #b = #ttg.blocked<array<i32: 4, 1>, array<i32: 8, 4>, array<i32: 1, 2>, array<i32: 0, 1>>
+    func.func @k(%x: tensor<32x32xf16, #a>) {
+      %y = "ttg.convert_layout"(%x) : (tensor<32x32xf16, #a>) -> tensor<32x32xf16, #b>
+      return
+    }"""
+    module = ir.Module.parse(text)
+    op = module.body.operations[0].regions[0].blocks[0].operations[0].operation
+    plan = plan_of(op)
+    assert plan.kind == "shared" and convert_scratch_bytes(op) == plan.scratch_bytes == 2048
+    assert registry._table["ttg.convert_layout"] is lower_convert_layout
