@@ -1,0 +1,353 @@
+"""From the Python source of a kernel to its tt module.
+
+The tree of the kernel is walked once; jit functions that it calls are inlined where they are called. The parts:
+codegen_base (names, places), codegen_expressions, codegen_statements, codegen_control (branches, loops) and, here, calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compiler.codegen_base import (
+    Bind,
+    Frame,
+    Lambda,
+    Returning,
+    Undefined,
+    flatten,
+    function_of,
+    is_jit,
+    is_static,
+    rebuild,
+    static_value,
+    wrap,
+)
+from tilewright.compiler.codegen_control import ControlGenerator
+from tilewright.compiler.mlir_builder import MLIRBuilder
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.errors import (
+    CompilationError,
+    NameResolutionError,
+    TypeMismatchError,
+    UnsupportedLanguageConstruct,
+)
+from tilewright.language import core
+from tilewright.language import dtypes as t
+from tilewright.language.const import ConstexprFunction, constexpr
+from tilewright.language.values import active_semantic, tensor
+from tilewright.language.values import tuple as tl_tuple
+
+_DEEPEST = 60  # nested calls; more is a recursion in disguise and would exhaust Python's stack
+
+
+class CodeGenerator(ControlGenerator):
+    """Generates one kernel."""
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+    def visit_Call(self, node: ast.Call) -> Any:
+        fn = self.visit(node.func)
+        args = self.elements(node.args)
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise UnsupportedLanguageConstruct("the language of kernels does not have ** in calls")
+            kwargs[keyword.arg] = self.visit(keyword.value)
+        self.at(node)
+        return self.call(fn, args, kwargs)
+
+    def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call anything that a kernel can call."""
+        fn = fn.value if type(fn) is constexpr else fn
+        if core.is_builtin(fn):
+            return wrap(fn(*args, _semantic=self.semantic, **kwargs))
+        if is_jit(fn):
+            return self.inline(fn, args, kwargs)
+        if isinstance(fn, Lambda):
+            return self.inline_lambda(fn, args, kwargs)
+        special = self.python_functions.get(fn) if getattr(type(fn), "__hash__", None) else None
+        if special is not None:
+            return special(self, *args, **kwargs)
+        bound = getattr(fn, "__self__", None)
+        if bound is not None and is_jit(getattr(fn, "__func__", None)):
+            return self.inline(fn.__func__, [bound, *args], kwargs)
+        return self.call_python(fn, args, kwargs)
+
+    def call_python(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A class, a constexpr_function, or a Python function of a module, with compile-time arguments."""
+        if fn is constexpr:
+            if len(args) != 1 or kwargs or not is_static(args[0]):
+                raise TypeMismatchError("tl.constexpr takes one compile-time value")
+            return constexpr(static_value(args[0]))
+        if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
+            values = fn(*args, **kwargs)
+            return tl_tuple(list(values), fn._fields)
+        static = all(is_static(a) for a in (*args, *kwargs.values()))
+        if not static:
+            if isinstance(fn, ConstexprFunction):  # triton.cdiv(run-time, constexpr), say: its operators do
+                return wrap(fn.fn(*args, **kwargs))
+            raise UnsupportedLanguageConstruct(f"{getattr(fn, '__name__', fn)!s} is not a function of the language and cannot take tensors; "
+                                               "decorate it with @jit")
+        if not callable(fn):
+            raise TypeMismatchError(f"{fn!r} cannot be called")
+        return wrap(fn(*(static_value(a) for a in args), **{k: static_value(v) for k, v in kwargs.items()}))
+
+    def bind(self, fn: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            bound = info.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeMismatchError(f"{info.name}: {error}") from None
+        bound.apply_defaults()
+        scope = {}
+        for name, parameter in info.signature.parameters.items():
+            value = bound.arguments[name]
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                value = tl_tuple([wrap(v) for v in value])
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                raise UnsupportedLanguageConstruct("the language of kernels does not have **kwargs")
+            scope[name] = wrap(value)
+        return scope
+
+    def inline(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Generate a jit function's body here; its result."""
+        info = function_of(fn)
+        if any(f.info is info for f in self.frames):
+            raise UnsupportedLanguageConstruct(f"{info.name} calls itself; the language of kernels has no recursion")
+        if len(self.frames) > _DEEPEST:
+            raise UnsupportedLanguageConstruct(f"calls are nested more than {_DEEPEST} deep")
+        scope = self.bind(fn, info, args, kwargs)
+        return self.enter(Frame(fn, info, scope, self.builder.loc), lambda frame: self.run(info.node.body))
+
+    def inline_lambda(self, fn: Lambda, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        names = [a.arg for a in (*fn.node.args.posonlyargs, *fn.node.args.args)]
+        if kwargs or len(args) != len(names) or fn.node.args.vararg or fn.node.args.kwonlyargs:
+            raise TypeMismatchError(f"this lambda takes {len(names)} positional arguments, not {len(args) + len(kwargs)}")
+        frame = Frame(fn.frame.fn, fn.frame.info, {**fn.scope, **{n: wrap(a) for n, a in zip(names, args)}}, fn.frame.callsite, fn.frame.nonlocals)
+
+        def body(frame: Frame) -> None:
+            frame.ret = self.visit(fn.node.body)
+
+        return self.enter(frame, body, recursive=True)
+
+    def enter(self, frame: Frame, body: Any, recursive: bool = False) -> Any:
+        saved, location = self.frame, self.builder.loc
+        self.frame = frame
+        if not recursive:
+            self.frames.append(frame)
+        try:
+            body(frame)
+        finally:
+            if not recursive:
+                self.frames.pop()
+        # not in finally: while an error passes, the frame says where it happened
+        self.frame, self.builder.loc = saved, location
+        return frame.ret if frame.ret is not None else constexpr(None)
+
+    # -- Python's functions ----------------------------------------------------------------------------------------
+    def _len(self, value: Any) -> Any:
+        if isinstance(value, tensor):
+            if not value.type.is_block():
+                raise TypeMismatchError("a scalar has no length")
+            return constexpr(value.shape[0])
+        return constexpr(len(value if isinstance(value, tl_tuple) else static_value(value)))
+
+    def _extremum(self, name: str, values: Sequence[Any]) -> Any:
+        if len(values) == 1:
+            values = self.static_iterable(values[0], name)
+        if all(is_static(v) for v in values):
+            return wrap(getattr(builtins, name)(static_value(v) for v in values))
+        out = values[0]
+        for v in values[1:]:
+            out = getattr(self.semantic, f"{name}imum")(out, v)
+        return out
+
+    def _min(self, *values: Any) -> Any:
+        return self._extremum("min", values)
+
+    def _max(self, *values: Any) -> Any:
+        return self._extremum("max", values)
+
+    def _abs(self, value: Any) -> Any:
+        return wrap(abs(static_value(value))) if is_static(value) else self.semantic.abs(value)
+
+    def _float(self, value: Any = 0.0) -> Any:
+        if isinstance(value, tensor):
+            return value if value.dtype.is_floating() else self.semantic.cast(value, t.float32)
+        return constexpr(float(static_value(value)))
+
+    def _int(self, value: Any = 0) -> Any:
+        if isinstance(value, tensor):
+            return value if value.dtype.is_int() and not value.dtype.is_bool() else self.semantic.cast(value, t.int32)
+        return constexpr(int(static_value(value)))
+
+    def _bool(self, value: Any = False) -> Any:
+        return self.semantic.to_bool(value) if isinstance(value, tensor) else constexpr(bool(static_value(value)))
+
+    def _str(self, value: Any = "") -> Any:
+        return constexpr(str(static_value(value)) if is_static(value) else str(value))
+
+    def _repr(self, value: Any) -> Any:
+        return constexpr(repr(static_value(value)) if is_static(value) else repr(value))
+
+    def _isinstance(self, value: Any, kinds: Any) -> Any:
+        kinds = list(kinds.values) if isinstance(kinds, tl_tuple) else [kinds]
+        raw = static_value(value) if type(value) is constexpr else value
+        for kind in kinds:
+            kind = static_value(kind)
+            if kind is constexpr and type(value) is constexpr or isinstance(raw, kind) or (kind is tuple and isinstance(raw, tl_tuple)):
+                return constexpr(True)
+        return constexpr(False)
+
+    def _print(self, *values: Any, **kwargs: Any) -> Any:
+        """Python's print is device_print: strings first, then tensors."""
+        prefix = " ".join(str(static_value(v)) for v in values if is_static(v))
+        self.semantic.device_print(prefix, [v for v in values if isinstance(v, tensor)], bool(static_value(kwargs.get("hex", False))))
+        return constexpr(None)
+
+    def _getattr(self, value: Any, name: Any, *default: Any) -> Any:
+        name = static_value(name)
+        try:
+            target = value.value if type(value) is constexpr else value
+            return wrap(getattr(target, name))
+        except AttributeError:
+            if default:
+                return default[0]
+            raise
+
+    def _hasattr(self, value: Any, name: Any) -> Any:
+        target = value.value if type(value) is constexpr else value
+        return constexpr(hasattr(target, static_value(name)))
+
+    def _tuple(self, value: Any = ()) -> Any:
+        return tl_tuple(self.static_iterable(value, "tuple"))
+
+    def _range(self, *args: Any, **kwargs: Any) -> Any:
+        return core.range(*args, **kwargs)
+
+    def _zip(self, *values: Any) -> Any:
+        return tl_tuple([tl_tuple(list(items)) for items in zip(*(self.static_iterable(v, "zip") for v in values))])
+
+    def _enumerate(self, value: Any, start: Any = 0) -> Any:
+        return tl_tuple([tl_tuple([constexpr(i), v]) for i, v in enumerate(self.static_iterable(value, "enumerate"), static_value(start))])
+
+    def _reversed(self, value: Any) -> Any:
+        return tl_tuple(list(reversed(self.static_iterable(value, "reversed"))))
+
+    def _pow(self, base: Any, exponent: Any) -> Any:
+        if is_static(base) and is_static(exponent):
+            return wrap(static_value(base) ** static_value(exponent))
+        from tilewright.language.extra import libdevice
+
+        return libdevice.pow(base, exponent, _semantic=self.semantic)
+
+    def _sum(self, values: Any, start: Any = 0) -> Any:
+        out = wrap(start)
+        for v in self.static_iterable(values, "sum"):
+            out = self.semantic.add(out, v) if isinstance(out, tensor) or isinstance(v, tensor) else wrap(static_value(out) + static_value(v))
+        return out
+
+    def _any(self, values: Any) -> Any:
+        return constexpr(any(static_value(v) for v in self.static_iterable(values, "any")))
+
+    def _all(self, values: Any) -> Any:
+        return constexpr(all(static_value(v) for v in self.static_iterable(values, "all")))
+
+    python_functions = {len: _len, min: _min, max: _max, abs: _abs, float: _float, int: _int, bool: _bool, str: _str, repr: _repr,
+                        isinstance: _isinstance, print: _print, getattr: _getattr, hasattr: _hasattr, tuple: _tuple, list: _tuple,
+                        range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, pow: _pow, sum: _sum, any: _any, all: _all}
+    builtin_names = {f.__name__: f for f in python_functions} | {"slice": slice, "Ellipsis": Ellipsis}
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+    def kernel(self, fn: Any, source: Any) -> Any:
+        """The module of ``fn`` with the types, constants and hints of ``source``."""
+        info = function_of(fn)
+        builder = self.builder
+        constants = {path if isinstance(path, tuple) else (info.param_names.index(path),): value for path, value in source.constants.items()}
+        location = ir.Location.file(info.file, info.line_offset + info.node.lineno, info.indent + info.node.col_offset + 1)
+        builder.loc = location
+        arg_types: list[Any] = []
+        hints: list[dict[str, Any]] = []
+        scope: dict[str, Any] = {}
+
+        def argument(path: tuple[int, ...], kind: Any) -> Any:
+            if path in constants or kind == "constexpr":
+                return wrap(constants.get(path)) if not isinstance(constants.get(path), t.dtype) else constants[path]
+            if isinstance(kind, (tuple, list)):
+                return tl_tuple([argument((*path, i), k) for i, k in enumerate(kind)], getattr(kind, "_fields", None))
+            type = t.str_to_ty(kind)
+            arg_types.append(type)
+            hints.append({name: builder.attr("", name, int(value)) for name, value in source.attrs.get(path, ())})
+            return tensor(None, type)
+
+        for i, name in enumerate(info.param_names):
+            scope[name] = argument((i,), source.signature.get(name, "constexpr"))
+        module = ir.Module.create(location)
+        function_type = ir.FunctionType.get([builder.type(a) for a in arg_types], [])
+        function = ir.Operation.create("func.func", regions=1, loc=location, ip=ir.InsertionPoint(module.body), attributes={
+            "sym_name": ir.StringAttr.get(fn.__name__), "function_type": ir.TypeAttr.get(function_type),
+            "sym_visibility": ir.StringAttr.get("public"), "tt.kernel": builder.unit})
+        entry = ir.Block.create_at_start(function.regions[0], function_type.inputs, [location] * len(arg_types))
+        builder.entry = entry
+        handles = iter([tensor(h, a) for h, a in zip(entry.arguments, arg_types)])
+        scope = {name: rebuild(value, handles) for name, value in scope.items()}
+        anchor = ir.Operation.create("builtin.unrealized_conversion_cast", loc=location, ip=ir.InsertionPoint(entry))
+        builder.constants_at = ir.InsertionPoint(anchor)
+        builder.ip = ir.InsertionPoint(entry)
+        self.semantic.call_jit = self.call
+        frame = Frame(fn, info, scope, None)
+        with active_semantic(self.semantic):
+            self.enter(frame, lambda frame: self.visit(info.node))
+        builder.loc = location
+        ir.Operation.create("func.return", loc=location, ip=ir.InsertionPoint(entry))
+        anchor.erase()
+        for number, hint in builder.arg_hints.items():
+            hints[number].update(hint)
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(h) for h in hints])
+        return module
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        if node is not self.frame.info.node:
+            return self.unsupported(node)
+        self.run(node.body)
+        result = self.frame.ret
+        if result is not None and (flatten(result, []) or static_value(result) is not None):
+            raise TypeMismatchError(f"the kernel {node.name} returns a value; kernels return nothing and write results with tl.store")
+        return None
+
+
+def _dispatch() -> dict[type, Any]:
+    table: dict[type, Any] = {}
+    for name in dir(CodeGenerator):
+        if name.startswith("visit_") and hasattr(ast, name[6:]):
+            table[getattr(ast, name[6:])] = getattr(CodeGenerator, name)
+    table[ast.List] = CodeGenerator.visit_Tuple
+    table[ast.GeneratorExp] = CodeGenerator.visit_ListComp
+    table[Bind] = CodeGenerator.visit_Bind
+    table[Returning] = CodeGenerator.visit_Returning
+    return table
+
+
+CodeGenerator.dispatch = _dispatch()
+
+
+def ast_to_ttir(fn: Any, source: Any, options: Any, capabilities: Any = None) -> Any:
+    """The tt module of a jit function; call inside ``mlir_context()``.
+
+    ``source`` has ``signature`` (parameter → "*fp32", "i32", …, "constexpr", or a tuple of such), ``constants`` ({(i,) or
+    (i, j): value}) and ``attrs`` ({(i,): [("tt.divisibility", 16), …]}). ``options`` are the launch's (debug,
+    default_dot_input_precision). Raises CompilationError subclasses that name the user's file, line and column.
+    """
+    generator = CodeGenerator(MLIRBuilder(options))
+    try:
+        module = generator.kernel(fn, source)
+    except CompilationError as error:
+        raise error.with_traceback(None) if os.environ.get("TILEWRIGHT_FULL_TRACEBACK", "0") == "0" else error from error.__cause__
+    if os.environ.get("TILEWRIGHT_VERIFY") == "1":
+        module.operation.verify()
+    return module
+
+
+__all__ = ["CodeGenerator", "NameResolutionError", "Undefined", "ast_to_ttir"]

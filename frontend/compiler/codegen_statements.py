@@ -1,0 +1,145 @@
+"""Statements: assignments, returns, assertions, and the order in which a body runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compiler.codegen_base import Bind, Returning, Undefined, has_return, is_static, static_value
+from tilewright.compiler.codegen_expressions import ExpressionGenerator
+from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.language.const import constexpr
+from tilewright.language.values import tensor
+from tilewright.language.values import tuple as tl_tuple
+
+_WHY_NOT = {
+    "Break": "break: put the condition into a `while`, or mask the rest of the loop's work",
+    "Continue": "continue: put the rest of the loop's body into an `if`",
+    "Try": "try: kernels have no exceptions", "Raise": "raise: kernels have no exceptions; use tl.static_assert or tl.device_assert",
+    "With": "with", "FunctionDef": "a nested function definition: define it at module level with @jit",
+    "ClassDef": "a class definition", "Import": "import: import at module level", "ImportFrom": "import: import at module level",
+    "Global": "global", "Nonlocal": "nonlocal", "Yield": "yield", "YieldFrom": "yield", "Await": "await", "AsyncFor": "async",
+    "AsyncWith": "async", "AsyncFunctionDef": "async", "Dict": "a dictionary", "DictComp": "a dictionary", "Set": "a set", "SetComp": "a set",
+    "Match": "match: use if/elif", "TryStar": "try: kernels have no exceptions",
+}
+
+
+class StatementGenerator(ExpressionGenerator):
+    """Visitors of statements. ``run`` runs a list of them."""
+
+    def unsupported(self, node: Any) -> Any:
+        kind = type(node).__name__
+        raise UnsupportedLanguageConstruct(f"the language of kernels does not have {_WHY_NOT.get(kind, kind)}")
+
+    def run(self, statements: Sequence[ast.stmt]) -> bool:
+        """Run statements in order; True where they returned (the value is in the frame's ``ret``).
+
+        A return under a run-time condition is structured here: what follows the ``if`` becomes part of its branches, so
+        that a function has one exit.
+        """
+        for i, statement in enumerate(statements):
+            if has_return(statement) and isinstance(statement, (ast.If, ast.For, ast.While)):
+                return bool(self.visit(Returning(statement, statements[i + 1:])))
+            if self.visit(statement):
+                return True
+        return False
+
+    # -- assignments -----------------------------------------------------------------------------------------------
+    def run_time(self, value: Any) -> Any:
+        """What a plain assignment stores: numbers become tensors, as in Triton; annotate with tl.constexpr to keep them."""
+        value = self.to_tensor(value)
+        if type(value) is constexpr and isinstance(value.value, str):
+            return value
+        return value
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        value = self.visit(node.value)
+        self.at(node)
+        value = self.run_time(value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        annotation = static_value(self.visit(node.annotation)) if not isinstance(node.annotation, ast.Constant) else node.annotation.value
+        if annotation is constexpr or (isinstance(annotation, str) and "constexpr" in annotation):
+            if node.value is None:
+                raise UnsupportedLanguageConstruct("a constexpr variable needs a value")
+            value = self.visit(node.value)
+            if not is_static(value):
+                raise TypeMismatchError("a constexpr variable takes a compile-time value, and this one is known at run time only")
+            self.assign(node.target, value if isinstance(value, (constexpr, tl_tuple)) else constexpr(value))
+            return
+        if node.value is not None:
+            value = self.visit(node.value)
+            self.at(node)
+            self.assign(node.target, self.run_time(value))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            raise UnsupportedLanguageConstruct("only names are assigned in kernels; tl.store writes memory")
+        lhs = self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+        value = self.binary(node, node.op, lhs, self.visit(node.value))
+        self.at(node)
+        self.frame.scope[node.target.id] = self.run_time(value)
+
+    def visit_Bind(self, node: Bind) -> None:
+        self.assign(node.target, node.value)
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.frame.scope[target.id] = value
+            return
+        if isinstance(target, (ast.Tuple, ast.List)):
+            items = self.static_iterable(value, "an assignment to several names")
+            stars = [i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)]
+            if not stars:
+                if len(items) != len(target.elts):
+                    raise TypeMismatchError(f"{len(items)} values are assigned to {len(target.elts)} names")
+                for t, v in zip(target.elts, items):
+                    self.assign(t, v)
+                return
+            at, after = stars[0], len(target.elts) - stars[0] - 1
+            if len(items) < len(target.elts) - 1:
+                raise TypeMismatchError(f"{len(items)} values are too few for {len(target.elts) - 1} names and a starred one")
+            for t, v in zip(target.elts[:at], items[:at]):
+                self.assign(t, v)
+            starred = target.elts[at]
+            assert isinstance(starred, ast.Starred)
+            self.assign(starred.value, tl_tuple(items[at:len(items) - after]))
+            for t, v in zip(target.elts[at + 1:], items[len(items) - after:]):
+                self.assign(t, v)
+            return
+        raise UnsupportedLanguageConstruct("only names are assigned in kernels; tl.store writes memory")
+
+    # -- the rest --------------------------------------------------------------------------------------------------
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # a docstring
+            self.visit(node.value)
+
+    def visit_Return(self, node: ast.Return) -> bool:
+        value = self.visit(node.value) if node.value is not None else None
+        self.at(node)
+        if type(value) is constexpr and value.value is None:
+            value = None
+        self.frame.ret = self.to_tensor(value)
+        return True
+
+    def visit_Pass(self, node: ast.Pass) -> None:
+        return None
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if not isinstance(target, ast.Name):
+                raise UnsupportedLanguageConstruct("del takes names")
+            self.frame.scope[target.id] = Undefined("was deleted")
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        test = self.visit(node.test)
+        message = static_value(self.visit(node.msg)) if node.msg is not None else ""
+        if isinstance(test, tensor):
+            self.at(node)
+            self.semantic.device_assert(test, str(message))
+        elif not static_value(test):
+            raise CompileTimeAssertionFailure(f"assert does not hold{': ' + str(message) if message else ''}")
+
