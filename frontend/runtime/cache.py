@@ -104,6 +104,9 @@ class LazyAsm(MutableMapping[str, Any]):
         self._values.pop(stage, None)
         self._files.pop(stage, None)
 
+    def __contains__(self, stage: object) -> bool:
+        return stage in self._order
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._order)
 
@@ -182,8 +185,9 @@ class Cache:
                     temporary = None
                     break
                 except OSError:
-                    if self.get(key) is not None:  # another process was first, and its entry is whole
-                        break
+                    theirs = self.get(key)  # removes one that is damaged
+                    if theirs is not None:  # another process was first
+                        return theirs[0]
             else:
                 return None
             return LazyAsm(files={stage: (os.path.join(final, file), binary) for stage, (file, _, _, binary) in listed.items()})
