@@ -11,16 +11,26 @@ from tilewright.dialects.analysis.structure import Function, Node
 ALLOC = "ttg.local_alloc"
 ASYNC_COPY = "ttg.async_copy_global_to_local"
 
-_carriers: dict[Any, bool] = {}
+_kinds: dict[Any, str] = {}
+
+
+def _kind(type_: Any) -> str:
+    found = _kinds.get(type_)
+    if found is None:
+        found = "memdesc" if isinstance(type_, ttg.MemDescType) else "token" if isinstance(type_, ttg.AsyncTokenType) else ""
+        if len(_kinds) > 20000:
+            _kinds.clear()
+        _kinds[type_] = found
+    return found
+
+
+def is_memdesc(type_: Any) -> bool:
+    return _kind(type_) == "memdesc"
 
 
 def carries_buffers(type_: Any) -> bool:
-    """Whether values of this type stand for shared memory: memdescs and async tokens (of any target: by name)."""
-    found = _carriers.get(type_)
-    if found is None:
-        found = isinstance(type_, (ttg.MemDescType, ttg.AsyncTokenType)) or "memdesc" in str(type_)
-        _carriers[type_] = found
-    return found
+    """Whether values of this type stand for shared memory: memdescs and async tokens."""
+    return _kind(type_) != ""
 
 
 class Aliases:

@@ -1,0 +1,141 @@
+"""Give every buffer and every op that needs scratch its place in shared memory.
+
+Buffers that are never live at once share bytes. Placement is first-fit, the largest first (Gergov, "Algorithms for compile-time
+memory optimization", 1999, shows that such a greedy order stays near the optimum).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.aliases import ALLOC
+from tilewright.dialects.analysis.liveness import Interval, Liveness
+from tilewright.dialects.analysis.structure import Node, functions
+from tilewright.dialects.encodings import downcast, shared_elements, storage_bits
+from tilewright.dialects.errors import OutOfResources
+from tilewright.dialects.lowering.hooks import TargetHooks
+from tilewright.dialects.pass_runner import place_of
+from tilewright.dialects.pipeline import PassContext
+
+BUFFER_ALIGNMENT = 128
+SCRATCH_ALIGNMENT = 16
+OFFSET = "allocation.offset"
+_NO_SCRATCH = ("arith.", "math.", "scf.", "func.", "ttg.local_", "ttg.memdesc_", "ttg.async_")
+
+
+@dataclass
+class Buffer:
+    """Bytes [offset, offset + size) of shared memory, needed by ``interval.node`` during ``interval``."""
+
+    interval: Interval
+    size: int
+    alignment: int
+    offset: int = -1
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+def memdesc_bytes(type_: Any) -> int:
+    """Bytes of a whole memdesc. Leading dims that the encoding does not know of (stages) multiply."""
+    shape, encoding = type_.shape, downcast(type_.encoding)
+    rank = encoding_rank(encoding, len(shape))
+    stages = 1
+    for n in shape[: len(shape) - rank]:
+        stages *= n
+    return stages * stage_bytes(type_)
+
+
+def stage_bytes(type_: Any) -> int:
+    """Bytes from one stage of a memdesc to the next: the buffer of its innermost dims, which the encoding orders."""
+    shape, encoding = type_.shape, downcast(type_.encoding)
+    rank = encoding_rank(encoding, len(shape))
+    return shared_elements(shape[len(shape) - rank:], encoding) * storage_bits(type_.element_type) // 8
+
+
+def encoding_rank(encoding: Any, default: int) -> int:
+    """Number of dims that a shared encoding orders."""
+    for cls, index in ((ttg.SwizzledSharedEncoding, 3), (ttg.PaddedSharedEncoding, 2)):
+        if isinstance(encoding, cls):
+            return len(ir.DenseI32ArrayAttr(encoding.params[index]))
+    return getattr(encoding, "rank", default)
+
+
+def hooks_of(ctx: PassContext) -> Any:
+    """The target's hooks for this kernel; plain ones of the right warp size where there is no target (`tilewright opt`)."""
+    if getattr(ctx.target, "hooks", None) is not None:
+        return ctx.target.hooks(ctx.arch, ctx.options)
+    hooks = TargetHooks()
+    hooks.warp_size = ctx.warp_size
+    return hooks
+
+
+def scratch_of(node: Node, hooks: Any) -> int:
+    """Bytes of scratch that lowering this op takes."""
+    if node.name.startswith(_NO_SCRATCH):
+        return 0
+    from tilewright.dialects.lowering.scratch import scratch_bytes
+
+    return int(scratch_bytes(node.op, hooks))
+
+
+def place(buffers: list[Buffer]) -> int:
+    """Set every offset; the total in bytes."""
+    placed: list[Buffer] = []
+    total = 0
+    for buffer in sorted(buffers, key=lambda b: (-b.size, b.interval.start)):
+        others = sorted((b for b in placed if b.interval.overlaps(buffer.interval)), key=lambda b: b.offset)
+        offset = 0
+        for other in others:
+            if offset + buffer.size <= other.offset:
+                break
+            offset = max(offset, -(-other.end // buffer.alignment) * buffer.alignment)
+        buffer.offset = offset
+        placed.append(buffer)
+        total = max(total, buffer.end)
+    return total
+
+
+def _describe(buffer: Buffer) -> str:
+    node = buffer.interval.node
+    where = place_of(node.op.location)
+    at = f" ({where[0]}:{where[1]})" if where else ""
+    if node.name == ALLOC:
+        type_ = node.results[0].type
+        what = f"a buffer of {'x'.join(map(str, type_.shape))}x{type_.element_type}"
+    else:
+        what = f"scratch of {node.name}"
+    return f"{buffer.size} bytes for {what}{at}"
+
+
+def run(module: Any, ctx: PassContext) -> None:
+    """Before: ttg, final layouts, pipelined. After: every local_alloc, and every op that needs scratch, has the attribute
+    ``allocation.offset`` (i32, bytes), and ctx.metadata["shared"] holds the kernel's bytes.
+
+    Raises OutOfResources above capabilities.max_shared_bytes, naming the largest buffers and their source lines.
+    """
+    hooks = hooks_of(ctx)
+    i32 = ir.IntegerType.get_signless(32)
+    total = 0
+    for function in functions(module):
+        live = Liveness(function)
+        buffers = []
+        for interval in live.buffers():
+            type_ = interval.node.results[0].type
+            alignment = int(getattr(type(downcast(type_.encoding)), "alignment", BUFFER_ALIGNMENT))
+            buffers.append(Buffer(interval, memdesc_bytes(type_), alignment))
+        for node in live.order:
+            if size := scratch_of(node, hooks):
+                buffers.append(Buffer(live.of(node), size, SCRATCH_ALIGNMENT))
+        total = max(total, place(buffers))
+        if total > ctx.capabilities.max_shared_bytes:
+            largest = sorted(buffers, key=lambda b: -b.size)[:3]
+            raise OutOfResources(total, ctx.capabilities.max_shared_bytes, "shared memory", "Reducing block sizes or `num_stages` "
+                                 f"may help. The largest: {'; '.join(map(_describe, largest))}.")
+        for buffer in buffers:
+            buffer.interval.node.op.attributes[OFFSET] = ir.IntegerAttr.get(i32, buffer.offset)
+    ctx.metadata["shared"] = total

@@ -1,0 +1,190 @@
+"""Insert ``ttg.barrier`` where one thread would otherwise touch shared memory that another still reads or has just written.
+
+A forward analysis over the accesses since the last barrier, as byte intervals: a read of what was written (RAW), a write of
+what was read (WAR) or written (WAW) needs a barrier in between. Loops are iterated to a fixpoint, branches are joined.
+
+Asynchronous copies write at some time before the wait that completes them. Reads beside a copy in flight are of other
+stages (no barrier could order them); when ``async_wait`` returns, this thread's copies are done but other threads' need a
+barrier to be seen: from there on they count as writes.
+
+Ops with scratch (layout conversions, reductions across warps, …) write their scratch, pass at least one barrier of their own, and
+read it: whatever was pending before them is settled, and the scratch counts as read after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases, is_memdesc
+from tilewright.dialects.analysis.liveness import WAIT
+from tilewright.dialects.analysis.structure import Function, Node, Region, functions
+from tilewright.dialects.errors import InternalCompilerError
+from tilewright.dialects.passes.allocate_shared_memory import OFFSET, hooks_of, memdesc_bytes, scratch_of
+from tilewright.dialects.pipeline import PassContext
+
+Bytes = tuple[int, int]  # [first, end)
+_BARRIERS = ("ttg.barrier", "tt.debug_barrier")
+_NO_EFFECT = frozenset(("ttg.memdesc_index", "ttg.memdesc_subslice", "ttg.memdesc_trans", "ttg.local_dealloc",
+                        "ttg.async_commit_group", "scf.yield", "scf.condition"))
+
+# op name → (operand numbers read, operand numbers written), for a target's own ops on memdescs; others count as both
+_accesses: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {"ttg.local_load": ((0,), ()), "ttg.local_store": ((), (1,))}
+
+
+def register_access(name: str, reads: tuple[int, ...] = (), writes: tuple[int, ...] = ()) -> None:
+    """Let a target say which memdesc operands its op reads and writes (at once, by all threads)."""
+    _accesses[name] = (reads, writes)
+
+
+@dataclass(frozen=True)
+class State:
+    """Accesses since the last barrier; ``in_flight``: asynchronous copies not waited for, which barriers do not settle."""
+
+    reads: frozenset[Bytes] = frozenset()
+    writes: frozenset[Bytes] = frozenset()
+    in_flight: frozenset[Bytes] = frozenset()
+
+    def join(self, other: State) -> State:
+        return State(self.reads | other.reads, self.writes | other.writes, self.in_flight | other.in_flight)
+
+    def settled(self) -> State:
+        return State(in_flight=self.in_flight)
+
+
+def _overlap(a: frozenset[Bytes] | set[Bytes], b: frozenset[Bytes] | set[Bytes]) -> bool:
+    return any(x[0] < y[1] and y[0] < x[1] for x in a for y in b)
+
+
+class RaceAnalysis:
+    """``needed``: ids of the ops that a barrier must precede."""
+
+    def __init__(self, function: Function, scratch: Callable[[Node], int]):
+        self.function = function
+        self.aliases = Aliases(function)
+        self._scratch = scratch
+        self._regions: dict[Any, frozenset[Bytes]] = {}
+        self._memory: dict[int, tuple[set[Bytes], set[Bytes], Bytes | None]] = {}
+        self.needed: dict[int, Node] = {}
+        self._region(function.body, State())
+
+    # -- which bytes
+    def bytes_of(self, value: Any) -> frozenset[Bytes]:
+        """What a memdesc may cover: its whole buffers, or one stage where it is one at a constant index."""
+        found = self._regions.get(value)
+        if found is None:
+            found = self._stage_of(value) or frozenset(self._root_bytes(root) for root in self.aliases.roots(value))
+            self._regions[value] = found
+        return found
+
+    @staticmethod
+    def _root_bytes(root: Node) -> Bytes:
+        if OFFSET not in root.op.attributes:
+            raise InternalCompilerError(f"{root!r} has no {OFFSET}: run allocate_shared_memory first")
+        offset = root.int_attr(OFFSET)
+        return offset, offset + memdesc_bytes(root.results[0].type)
+
+    def _stage_of(self, value: Any) -> frozenset[Bytes] | None:
+        view = self.function.def_node(value)
+        while view is not None and view.name in ("ttg.memdesc_trans", "ttg.memdesc_subslice"):
+            view = self.function.def_node(view.operands[0])
+        if view is None or view.name != "ttg.memdesc_index":
+            return None
+        root, index = self.function.def_node(view.operands[0]), self.function.def_node(view.operands[1])
+        if root is None or root.name != ALLOC or index is None or index.name != "arith.constant":
+            return None
+        size = memdesc_bytes(view.results[0].type)
+        start = self._root_bytes(root)[0] + size * index.int_attr("value")
+        return frozenset(((start, start + size),))
+
+    # -- effects
+    def _effects(self, node: Node) -> tuple[set[Bytes], set[Bytes], Bytes | None]:
+        """(bytes read, bytes written, scratch) of one op."""
+        found = self._memory.get(id(node))
+        if found is None:
+            reads: set[Bytes] = set()
+            writes: set[Bytes] = set()
+            if node.name == ALLOC:
+                if node.operands:
+                    writes |= self.bytes_of(node.results[0])
+            elif node.name not in _NO_EFFECT:
+                memdescs = [i for i, v in enumerate(node.operands) if is_memdesc(v.type)]
+                read, written = _accesses.get(node.name, (memdescs, memdescs))
+                for i in read:
+                    reads |= self.bytes_of(node.operands[i])
+                for i in written:
+                    writes |= self.bytes_of(node.operands[i])
+            size = self._scratch(node)
+            offset = node.int_attr(OFFSET) if size else 0
+            found = self._memory[id(node)] = (reads, writes, (offset, offset + size) if size else None)
+        return found
+
+    def _step(self, node: Node, state: State) -> State:
+        if node.name.startswith(("arith.", "math.")):
+            return state
+        if node.name in _BARRIERS:
+            return state.settled()
+        if node.name == WAIT:
+            left = State(state.reads, state.writes | state.in_flight, state.in_flight)
+            return State(left.reads, left.writes) if node.int_attr("num") == 0 else left
+        if node.name == ASYNC_COPY:
+            target = self.bytes_of(node.operands[1])
+            if id(node) in self.needed or _overlap(target, state.reads | state.writes):
+                self.needed[id(node)] = node
+                state = state.settled()
+            return State(state.reads, state.writes, state.in_flight | target)
+        reads, writes, scratch = self._effects(node)
+        if not reads and not writes and scratch is None:
+            return state
+        begun = writes | ({scratch} if scratch else set())
+        if id(node) in self.needed or _overlap(reads, state.writes) or _overlap(begun, state.reads | state.writes):
+            self.needed[id(node)] = node
+            state = state.settled()
+        if scratch:
+            return State(frozenset((scratch,)), frozenset(writes), state.in_flight)
+        return State(state.reads | reads, state.writes | writes, state.in_flight)
+
+    # -- control flow
+    def _region(self, region: Region, state: State) -> State:
+        for node in region.ops:
+            if node.name == "scf.for":
+                state = self._fixpoint(state, lambda s, n=node: self._region(n.regions[0], s))
+            elif node.name == "scf.while":
+                before, after = node.regions
+
+                def once(s: State, before: Region = before, after: Region = after) -> State:
+                    return self._region(after, self._region(before, s))
+
+                state = self._region(before, self._fixpoint(state, once))
+            elif node.name == "scf.if":
+                ends = [self._region(r, state) for r in node.regions]
+                if len(ends) < 2:
+                    ends.append(state)
+                state = ends[0].join(ends[1])
+            else:
+                state = self._step(node, state)
+        return state
+
+    def _fixpoint(self, state: State, body: Callable[[State], State]) -> State:
+        """State at the loop's head and after it: entry, or the end of any iteration."""
+        while True:
+            grown = state.join(body(state))
+            if grown == state:
+                return state
+            state = grown
+
+
+def run(module: Any, ctx: PassContext) -> None:
+    """Before: shared memory is allocated. After: no race on shared memory that a barrier could order."""
+    hooks = hooks_of(ctx)
+    for function in functions(module):
+        if not _uses_shared(function):
+            continue
+        for node in RaceAnalysis(function, lambda node: scratch_of(node, hooks) if OFFSET in node.op.attributes else 0).needed.values():
+            ir.Operation.create("ttg.barrier", loc=node.op.location, ip=ir.InsertionPoint(node.op))
+
+
+def _uses_shared(function: Function) -> bool:
+    return any(OFFSET in node.op.attributes for node in function.nodes())
