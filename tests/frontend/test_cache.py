@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tilewright as triton
-from tilewright.runtime.cache import Cache, FileCacheManager, LazyAsm
+from tilewright.runtime.cache import Cache, FileCacheManager, LazyAsm, folder_stamp
 
 HERE = Path(__file__).parent
 
@@ -20,7 +20,10 @@ RUNNER = """
     sys.path[:0] = [{here!r}, {folder!r}]
     import fake_target
     from tilewright.compiler.source import ASTSource
+    from tilewright.runtime import cache
     from tilewright.targets import registry
+    assert len(cache.compiler_stamp()) > 64
+    cache._stamp = "as it is now"  # somebody may be editing the compiler while this runs
     ASTSource.make_module = fake_target.stand_in_module
     fake = fake_target.Fake({options})
     registry.register(fake.plugin)
@@ -206,6 +209,19 @@ def test_file_cache_manager(tmp_path, monkeypatch):
     assert Path(path).read_bytes() == b"bytes" and manager.get_file("a.so") == path
     manager.put_group("g.json", {"a.so": path, "b.so": str(tmp_path / "absent")})
     assert manager.get_group("g.json") == {"a.so": path}
+
+
+def test_the_compilers_own_files_are_part_of_the_key(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.py").write_text("1")
+    (tmp_path / "a" / "notes.txt").write_text("1")
+    first = folder_stamp(str(tmp_path))
+    (tmp_path / "a" / "notes.txt").write_text("22")
+    assert folder_stamp(str(tmp_path)) == first
+    (tmp_path / "a" / "b.py").write_text("22")
+    second = folder_stamp(str(tmp_path))
+    (tmp_path / "c.py").write_text("")
+    assert len({first, second, folder_stamp(str(tmp_path))}) == 3
 
 
 def test_cache_dir_names(monkeypatch):
