@@ -366,8 +366,9 @@ class _Assigner:
                 for node, i in group.feeds:
                     self.todo.append((node, [(i, self.operands[id(node)][i], group.home)]))
             return
-        node, _ = self.f.defs[value]
-        self.realise_node(node)
+        found = self.f.defs.get(value)
+        if found is not None:  # else a function's argument
+            self.realise_node(found[0])
 
     def realise_node(self, node: Node) -> None:
         """Types of an op's results by the decision, its operands as they have to be."""
