@@ -176,7 +176,8 @@ def _linear(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
 def linear_encoding(layout: LinearLayout) -> Any:
     """The ``#ttg.linear`` attribute of a register layout."""
     bases = layout.bases
-    return ttg.LinearEncoding.of(*(bases.get(d, []) for d in REGISTER_DIMS), rank=len(layout.out_dims))
+    register, lane, warp, block = (bases.get(d, []) for d in REGISTER_DIMS)
+    return ttg.LinearEncoding.of(register, lane, warp, block, len(layout.out_dims))
 
 
 # --------------------------------------------------------------------------------------------- matrix operands

@@ -71,7 +71,8 @@ def combine(columns: Sequence[int], mask: int) -> int:
 
 def independent(vectors: Iterable[int], given: Iterable[int] = (), limit: int | None = None) -> list[int]:
     """Those vectors, in order and at most ``limit``, that are independent of ``given`` and of those taken before."""
-    solver, taken = Gf2Solver(given), []
+    solver = Gf2Solver(given)
+    taken: list[int] = []
     for v in vectors:
         if limit is not None and len(taken) >= limit:
             break
