@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.dialects._mlir import ir
@@ -150,7 +151,7 @@ class RaceAnalysis:
     def _region(self, region: Region, state: State) -> State:
         for node in region.ops:
             if node.name == "scf.for":
-                state = self._fixpoint(state, lambda s, n=node: self._region(n.regions[0], s))
+                state = self._fixpoint(state, partial(self._region, node.regions[0]))
             elif node.name == "scf.while":
                 before, after = node.regions
 
