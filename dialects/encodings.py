@@ -337,6 +337,12 @@ def _swizzled_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
     vec, per_phase, max_phase = (integer(p) for p in encoding.params[:3])
     order = ints(encoding.params[3])
     _check_rank(encoding, shape, {"order": order})
+    return swizzled_layout(shape, (vec, per_phase, max_phase), order)
+
+
+def swizzled_layout(shape: Sequence[int], swizzle: tuple[int, int, int], order: Sequence[int]) -> LinearLayout:
+    """The layout of #ttg.swizzled_shared with ``swizzle`` = (vec, per_phase, max_phase), without making an attribute."""
+    vec, per_phase, max_phase = swizzle
     columns = []
     for d in order:
         for bit in range(log2(shape[d])):
