@@ -8,6 +8,7 @@ fp64 > fp32 > fp16 > bf16 > fp8, bf16 with bf16 stays, ``/`` and ``%`` of 16-bit
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,6 +72,29 @@ def computation_type(a: dtype, a_is_number: bool, b: dtype, b_is_number: bool, d
     if div_or_mod and a.is_int_signed() != b.is_int_signed():
         raise TypeMismatchError(f"/, // and % take integers of one signedness, not {a} and {b}; cast one of them")
     return integer_promote(a, b)
+
+
+_PACKED = {"fp16": "e", "fp32": "f", "fp64": "d"}
+
+
+def round_constant(value: float, type: dtype) -> float | None:
+    """``value`` rounded to a float type, to nearest even; None where it is no finite value of it."""
+    if not math.isfinite(value):
+        return None if math.isnan(value) else value
+    if type.is_bf16():
+        (bits,) = struct.unpack("<I", struct.pack("<f", value)) if abs(value) <= _F32_MAX else (0x7F800000,)
+        if struct.unpack("<f", struct.pack("<I", bits))[0] != value:
+            return None  # rounding twice is not rounding once; leave it to the run-time cast
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        rounded = struct.unpack("<f", struct.pack("<I", bits))[0]
+        return rounded if math.isfinite(rounded) else None
+    code = _PACKED.get(type.name)
+    if code is None:
+        return None
+    try:
+        return struct.unpack(code, struct.pack(code, value))[0]
+    except OverflowError:
+        return None
 
 
 class SemanticBase:
@@ -307,12 +331,12 @@ class SemanticBase:
             return self.new("tt.fp_to_fp", [value], result, {"rounding": rounding or "rtne"})
         if src.primitive_bitwidth == dst.primitive_bitwidth:  # fp16 and bf16
             return self.cast(self.cast(value, t.float32), dst)
-        if value.const is not None and dst.primitive_bitwidth > src.primitive_bitwidth and src == t.float32:
-            # an fp32 constant is the double nearest to what the user wrote, rounded to fp32 first as the cast would see it
-            import struct
-
-            if math.isfinite(value.const):
-                return self.constant(struct.unpack("f", struct.pack("f", value.const))[0], result)
+        if value.const is not None and rounding is None:
+            # a constant holds the double that the user wrote: it is rounded to its type first, then to the new one
+            once = round_constant(value.const, src)
+            twice = round_constant(once, dst) if once is not None else None
+            if twice is not None:
+                return self.constant(twice, result)
         if src.primitive_bitwidth > dst.primitive_bitwidth:
             if rounding == "rtz":
                 return self.new("tt.fp_to_fp", [value], result, {"rounding": "rtz"})
