@@ -17,7 +17,9 @@ All functions need a current MLIR context; results are cached by (shape, attribu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tilewright.dialects import ttg
@@ -288,13 +290,18 @@ def _fma_operand(shape: tuple[int, ...], encoding: Any, parent: Any, op_idx: int
     return bases.fit(shape, [d for d in order if d != k_dim])
 
 
-def instruction_tiles(shape: Sequence[int], encoding: Any) -> dict[tuple[int, int, int], list[int]]:
-    """Which registers make up each instruction's operand: (batch, row, column) → registers in the row's order.
+def instruction_tiles(shape: Sequence[int], encoding: Any) -> Mapping[tuple[int, int, int], tuple[int, ...]]:
+    """Which registers make up each instruction's operand: (batch, row, column) → registers in the row's order. Cached.
 
     For an mma accumulator or a dot operand of an mma parent. ``row`` and ``column`` count the instruction tiles that *this
     warp* holds, along M/K and K/N; ``batch`` counts batches in the same way (0 for rank 2). Instruction i along k is the same
     for both operands, whatever k_width is. Registers are indices into the tensor's register list.
     """
+    return _instruction_tiles(tuple(shape), encoding)
+
+
+@functools.lru_cache(maxsize=1024)
+def _instruction_tiles(shape: tuple[int, ...], encoding: Any) -> Mapping[tuple[int, int, int], tuple[int, ...]]:
     encoding = downcast(encoding)
     layout = to_linear_layout(shape, encoding)
     role, k_width, mma = "c", 0, encoding
@@ -310,15 +317,18 @@ def instruction_tiles(shape: Sequence[int], encoding: Any) -> dict[tuple[int, in
     counts = [max(1, s // step) for s, step in zip(shape, steps)]
     native = native_k_width(row)
     ratio = max(1, k_width // native)
-    # lane 0 of warp 0 decides: register index by element, for the elements of that thread
-    by_element: dict[tuple[int, ...], int] = {}
-    for r in reversed(range(layout.in_size("register"))):
-        by_element[tuple(layout.apply({"register": r, "lane": 0, "warp": 0, "block": 0}).values())] = r
-    inner = LinearLayout({"register": tile.register}, {"r": rows, "c": columns})
-    inside = [tuple(inner.apply({"register": r}).values()) for r in range(1 << len(tile.register))]
-    batches = range(counts[0]) if rank == 3 else range(1)
+    # thread 0 decides: register by row-major element
+    elements = [0]
+    for c in layout.columns("register"):
+        elements += [e ^ c for e in elements]
+    by_element: dict[int, int] = {}
+    for r, e in enumerate(elements):
+        by_element.setdefault(e, r)
+    inside = [(0, 0)]
+    for vector in tile.register:
+        inside += [(r ^ vector[0], c ^ vector[1]) for r, c in inside]
     result = {}
-    for b in batches:
+    for b in range(counts[0]) if rank == 3 else range(1):
         for i in range(counts[-2]):
             for j in range(counts[-1]):
                 registers = []
@@ -326,10 +336,11 @@ def instruction_tiles(shape: Sequence[int], encoding: Any) -> dict[tuple[int, in
                     at = [i * steps[-2] + r, j * steps[-1] + c]
                     if k_dim is not None and ratio > 1:
                         at[k_dim - rank] = _deal_k(at[k_dim - rank], native, row.k, ratio)
-                    element = ([b * steps[0]] if rank == 3 else []) + at
-                    registers.append(by_element[tuple(x & (s - 1) for x, s in zip(element, shape))])
-                result[b, i, j] = registers
-    return result
+                    flat = b * steps[0] % shape[0] if rank == 3 else 0
+                    flat = (flat * shape[-2] + at[0] % shape[-2]) * shape[-1] + at[1] % shape[-1]
+                    registers.append(by_element[flat])
+                result[b, i, j] = tuple(registers)
+    return MappingProxyType(result)
 
 
 # ------------------------------------------------------------------------------------------------ shared memory
@@ -337,12 +348,6 @@ def _swizzled_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
     vec, per_phase, max_phase = (integer(p) for p in encoding.params[:3])
     order = ints(encoding.params[3])
     _check_rank(encoding, shape, {"order": order})
-    return swizzled_layout(shape, (vec, per_phase, max_phase), order)
-
-
-def swizzled_layout(shape: Sequence[int], swizzle: tuple[int, int, int], order: Sequence[int]) -> LinearLayout:
-    """The layout of #ttg.swizzled_shared with ``swizzle`` = (vec, per_phase, max_phase), without making an attribute."""
-    vec, per_phase, max_phase = swizzle
     columns = []
     for d in order:
         for bit in range(log2(shape[d])):

@@ -19,7 +19,6 @@ extended by vectors of unequal width and by rounds.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -243,70 +242,4 @@ def conflicts_of_choice(src: LinearLayout, dst: LinearLayout, choice: SharedChoi
             bank_conflicts(dst, choice.layout, element_bits, banks))
 
 
-# ------------------------------------------------------------------- buffers that a #ttg.swizzled_shared describes
-def access_cost(layout: LinearLayout, shared: LinearLayout, element_bytes: int, banks: int = 32, write: bool = False) -> int:
-    """Wavefronts of one warp for a whole access, by algebra: the registers' accesses, lanes in groups, conflicts.
-
-    As ``bank_conflicts`` counts, but of one warp, with the minimum included, and in microseconds.
-    """
-    vec_bits = log2(access_vector(layout, shared, element_bytes, write))
-    side = _write_side(layout) if write else _read_side(layout)
-    element = log2(element_bytes)
-    line, unit = log2(banks * 4) - element, max(vec_bits, 2 - element, 0)
-    solver = Gf2Solver(shared.flat_columns)
-    lanes = [_coordinate(solver, c) >> unit for c in side.lanes]
-    size = max(0, line - unit)
-    group = lanes[:size]
-    row = (1 << size) - 1
-    conflict_bits = Gf2Solver(group).rank - Gf2Solver([c & row for c in group]).rank
-    registers = Gf2Solver(layout.columns("register")).rank if not write else len(side.registers)
-    return 1 << (max(0, registers - vec_bits) + max(0, len(lanes) - size) + conflict_bits)
-
-
-def row_swizzle(shape: Sequence[int], order: Sequence[int], element_bytes: int, banks: int = 32) -> tuple[int, int, int]:
-    """(vec, per_phase, max_phase) that spreads 16-byte pieces of a column of rows over all banks.
-
-    So vectorised rows are written, and matrix loads (8 rows of 16 bytes at a time) are read, without conflicts. ``shape``
-    and ``order`` as in #ttg.swizzled_shared.
-    """
-    columns = shape[order[0]]
-    vec = max(1, min(MAX_VECTOR_BYTES // element_bytes, columns))
-    if len(order) < 2:
-        return vec, 1, 1
-    per_phase = max(1, banks * 4 // (columns * element_bytes))
-    pieces = banks * 4 // MAX_VECTOR_BYTES
-    return vec, per_phase, max(1, min(pieces // per_phase, columns // vec))
-
-
-@functools.lru_cache(maxsize=1024)
-def choose_swizzle(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int, writes: tuple[LinearLayout, ...],
-                   reads: tuple[LinearLayout, ...], banks: int = 32) -> tuple[int, int, int]:
-    """(vec, per_phase, max_phase) of #ttg.swizzled_shared with the fewest wavefronts for these accesses of a whole buffer.
-
-    For a buffer that is read by a matrix load use ``row_swizzle``. On a tie that swizzle wins, then the smaller one.
-    """
-    from tilewright.dialects.encodings import swizzled_layout
-
-    first = row_swizzle(shape, order, element_bytes, banks)
-    columns = shape[order[0]]
-    rows = shape[order[1]] if len(order) > 1 else 1
-    candidates = [first, (1, 1, 1)]
-    vec = 1
-    while rows > 1 and vec <= min(MAX_VECTOR_BYTES // element_bytes, columns):
-        for per_phase in sorted({1, first[1], max(1, first[1] // 2), 2 * first[1]}):
-            phase = 2
-            while phase * vec <= columns and phase * per_phase <= rows:
-                candidates.append((vec, per_phase, phase))
-                phase *= 2
-        vec *= 2
-
-    def cost(candidate: tuple[int, int, int]) -> int:
-        shared = swizzled_layout(shape, candidate, order)
-        return (sum(access_cost(a, shared, element_bytes, banks, write=True) for a in writes)
-                + sum(access_cost(a, shared, element_bytes, banks) for a in reads))
-
-    return min(dict.fromkeys(candidates), key=cost)
-
-
-__all__: Sequence[str] = ["SharedChoice", "access_cost", "access_vector", "bank_conflicts", "choose_shared", "choose_swizzle",
-                          "conflicts_of_choice", "coordinates", "row_swizzle"]
+__all__: Sequence[str] = ["SharedChoice", "access_vector", "bank_conflicts", "choose_shared", "conflicts_of_choice", "coordinates"]
