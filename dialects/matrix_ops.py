@@ -20,7 +20,7 @@ Bases = tuple[tuple[int, int], ...]
 class OperandBases:
     """Bases of one operand: ``register`` and ``lane`` are tuples of (row, column) vectors, lowest bit first.
 
-    A zero vector means that the value is repeated (gfx11's lanes 16-31 repeat lanes 0-15).
+    A zero vector means that the value is repeated (some instructions want lanes 16-31 to repeat lanes 0-15).
     """
 
     register: Bases
@@ -31,7 +31,7 @@ class OperandBases:
 class MatrixOp:
     """One matrix instruction.
 
-    name: unique over all targets, prefixed with the target ("nvidia.mma_m16n8k16_f16").
+    name: unique over all targets, prefixed with the target ("toy.mma_m16n8k16_f16").
     a_type, b_type, c_type: MLIR spellings ("f16", "bf16", "f32", "i8", "i32", "f8E4M3FN", …); ``tf32`` for f32 data read as tf32.
     warp_size: lanes. intrinsic: what the target's ``mma`` hook emits (an LLVM intrinsic's name or assembly).
     extra: target data, read by that target alone.

@@ -273,7 +273,7 @@ ResolveTarget = Callable[[str, dict[str, Any]], tuple[PassContext, Pipeline]]
 def opt_main(argv: Sequence[str], resolve_target: ResolveTarget | None = None) -> int:
     """``tilewright opt FILE.mlir --passes a,b``: run passes on MLIR text and print the result.
 
-    ``resolve_target("nvidia:sm_80", {"num_warps": 4, "num_stages": 3})`` gives the context and pipeline of a target, whose own
+    ``resolve_target("NAME:ARCH", {"num_warps": 4, "num_stages": 3})`` gives the context and pipeline of a target, whose own
     passes can then be named too; without ``--target`` a generic GPU is assumed, set by flags. Returns the exit status; mistakes
     in the text or the flags are printed to stderr (status 1; argparse's own 2).
     """

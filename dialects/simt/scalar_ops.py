@@ -51,7 +51,7 @@ def _shift(kind: str) -> Callable[[OpInfo], Function]:
         width = info.result.bits
 
         def run(a: Array, b: Array) -> Array:
-            big = b >= width  # poison in LLVM; PTX clamps
+            big = b >= width  # poison in LLVM; the assembly clamps
             amount = np.where(big, b.dtype.type(0), b)
             if kind == "shl":
                 return np.where(big, a.dtype.type(0), a << amount)

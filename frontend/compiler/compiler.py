@@ -63,7 +63,7 @@ def get_cache_key(src: Any, selection: registry.Selection, options: Any) -> str:
 def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = None, _env_vars: Any = None) -> CompiledKernel:  # noqa: A001
     """Compile for a target; no device is needed.
 
-    src: an ASTSource, an IRSource, or the path of an IR file (".ttir", ".ttgir"). target: a GPUTarget, text ("amd:gfx942"), or None for
+    src: an ASTSource, an IRSource, or the path of an IR file (".ttir", ".ttgir"). target: a GPUTarget, text ("NAME:ARCH"), or None for
     the active one. options: what a launch may set on that target (num_warps, num_stages, …). Raises CompilationError for a mistake
     in the kernel, ArgumentError for an unknown option, UnsupportedArchError, TargetNotFoundError, OutOfResources.
     """

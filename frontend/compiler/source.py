@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError
@@ -82,7 +82,7 @@ class ASTSource:
         """The ``ir.Module`` of tt; called inside ``mlir_context()``."""
         from tilewright.compiler.code_generator import ast_to_ttir
 
-        return ast_to_ttir(self.fn, self, options)
+        return ast_to_ttir(self.fn, self, options, selection.plugin.capabilities(selection.arch))
 
 
 _FUNCTION = re.compile(r"(?:func\.func|tt\.func)\s+(?:public\s+|private\s+)?@\"?([\w$.]+)\"?\s*\(")
@@ -97,9 +97,10 @@ class IRSource:
 
     def __init__(self, path: Any, text: str | None = None, ext: str | None = None):
         self.path = str(path)
-        self.ext = ext or Path(self.path).suffix.removeprefix(".")
+        self.ext = ext or os.path.splitext(self.path)[1].removeprefix(".")
         if text is None:
-            text = Path(self.path).read_text(encoding="utf-8")
+            with open(self.path, encoding="utf-8") as f:
+                text = f.read()
         self.src = text
         found = _FUNCTION.search(text) or re.search(r"sym_name\s*=\s*\"([\w$.]+)\"", text)
         if found is None:

@@ -76,7 +76,7 @@ class ActiveDriver:
             interface.set_device(device)
 
     def get_device_interface(self) -> Any:
-        """torch's module for the device (torch.cuda, torch.cpu); imports torch."""
+        """torch's module for the device (torch.cpu, or its like); imports torch."""
         import torch
 
         return getattr(torch, self._torch_device_type())
@@ -162,7 +162,7 @@ class DriverConfig:
         return self._chosen if self._chosen is not None else self.default
 
     def set_active(self, driver: Any) -> None:
-        """Make an ActiveDriver, a target ("amd:gfx942:sim", a GPUTarget) or an object with Triton's driver methods the active one."""
+        """Make an ActiveDriver, a target ("NAME:ARCH:sim", a GPUTarget) or an object with Triton's driver methods the active one."""
         from tilewright.targets import registry
         from tilewright.targets.protocol import GPUTarget
 

@@ -81,14 +81,16 @@ class Fake:
     """A plugin with what it saw: ``contexts`` of compilations, ``driver``."""
 
     def __init__(self, name: str = "fake", device_types: tuple[str, ...] = ("cpu",), fingerprint: str = "tools 1", fail: Any = None):
+        # fail(ctx) → the error to raise while compiling, or None
         self.contexts: list[Any] = []
         self.driver = FakeDriver()
         self.fail = fail
 
         def text(module: Any, ctx: Any) -> str:
             self.contexts.append(ctx)
-            if self.fail is not None:
-                raise self.fail(ctx) if callable(self.fail) else self.fail
+            error = self.fail(ctx) if self.fail is not None else None
+            if error is not None:
+                raise error
             ctx.metadata["shared"] = 64
             return f"text of {ctx.kernel_name} for {ctx.arch}"
 

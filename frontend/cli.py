@@ -1,0 +1,336 @@
+"""The command line: ``tilewright demo | targets | compile | run | opt``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import json
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright._version import __version__, tilewright_version
+from tilewright.dialects.errors import ArgumentError, TilewrightError
+
+
+# -------------------------------------------------------------------------------------------------------------------- demo
+def _demo(args: argparse.Namespace) -> int:
+    from tilewright import demo
+
+    rows = []
+    if not args.json:
+        print(f"{demo.KERNEL}: y = relu(x @ w + b), fp16, {'x'.join(map(str, demo.SHAPE))}")
+    for selected in demo.selections(args.target or ()):
+        row = selected if isinstance(selected, dict) else demo.row(selected)
+        rows.append(row)
+        if not args.json:
+            _print_row(row)
+    if args.json:
+        print(json.dumps([{k: v for k, v in row.items() if k != "note"} for row in rows], indent=1))
+    return 1 if any("error" in row for row in rows) or not rows else 0
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    if row["compiled"]:
+        facts = [" ".join(f"{stage} {size}" for stage, size in row["stages"].items())]
+        facts += [f"{row[k]} {word}" for k, word in (("registers", "registers"), ("spills", "spills"), ("shared_bytes", "shared bytes"))
+                  if row[k] is not None]
+        if row["ran"]:
+            facts.append(f"ran, max error {row['max_error']:.1e}")
+        else:
+            facts.append(row.get("note", "not run: no such device here"))
+        print(f"{row['target']:<18} {'; '.join(facts)}", flush=True)
+    if "error" in row:
+        print(f"{row['target']:<18} FAILED: {row['error'].splitlines()[0]}", flush=True)
+
+
+# ----------------------------------------------------------------------------------------------------------------- targets
+def _targets(args: argparse.Namespace) -> int:
+    from tilewright.targets import registry
+
+    out = []
+    for entry in registry.entries():
+        item: dict[str, Any] = {"name": entry.name, "origin": entry.origin}
+        if entry.plugin is None:
+            item["error"] = f"{type(entry.error).__name__}: {entry.error}"
+        else:
+            p = entry.plugin
+            item.update(aliases=list(p.aliases), archs=list(p.archs), default_arch=p.default_arch, device_types=list(p.device_types),
+                        simulator=p.simulator is not None, fingerprint=_tools(p),
+                        devices=[{"index": d.index, "name": d.name, "arch": d.arch} for d in registry.probe(p)])
+        out.append(item)
+    if args.json:
+        print(json.dumps(out, indent=1))
+        return 0
+    try:
+        chosen = str(registry.select())
+    except TilewrightError as error:
+        chosen = f"none ({error})"
+    for item in out:
+        if "error" in item:
+            print(f"{item['name']}: BROKEN ({item['origin']}): {item['error']}")
+            continue
+        also = f" ({', '.join(item['aliases'])})" if item["aliases"] else ""
+        print(f"{item['name']}{also}: {', '.join(item['archs'])}{'; simulator' if item['simulator'] else ''}")
+        for device in item["devices"]:
+            print(f"    device {device['index']}: {device['name']}, {device['arch']}")
+        if not item["devices"]:
+            print(f"    no device; compiles for {item['default_arch']} unless told")
+        print(f"    tools: {item['fingerprint']}")
+    print(f"selected now: {chosen}")
+    return 0
+
+
+def _tools(plugin: Any) -> str:
+    try:
+        return plugin.fingerprint()
+    except Exception as error:
+        return f"unknown ({type(error).__name__}: {error})"
+
+
+# ----------------------------------------------------------------------------------------------------------------- compile
+def load_kernel(place: str) -> Any:
+    """The jit function of ``FILE.py:NAME`` (under its autotuner or heuristics, if any)."""
+    path, _, name = place.rpartition(":")
+    if not path or not name:
+        raise ArgumentError(f"a kernel is given as FILE.py:NAME; found {place!r}")
+    if not os.path.isfile(path):
+        raise ArgumentError(f"there is no file {path!r}")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    module_name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    kernel = getattr(module, name, None)
+    while kernel is not None and not hasattr(kernel, "params") and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    if kernel is None or not hasattr(kernel, "params"):
+        known = [n for n, v in vars(module).items() if hasattr(v, "arg_names")]
+        raise ArgumentError(f"{path} has no kernel {name!r}; it has {', '.join(known) or 'none'}")
+    return kernel
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets and quotes."""
+    parts, depth, quote, current = [], 0, "", ""
+    for c in text:
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        if c == "," and depth == 0 and not quote:
+            parts.append(current.strip())
+            current = ""
+        else:
+            current += c
+    if current.strip():
+        parts.append(current.strip())
+    return parts
+
+
+def parse_signature(kernel: Any, text: str) -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
+    """(signature, constexprs, attrs) of "*fp32:16,*fp32:16,i32,256": one entry a parameter, in order or as NAME=ENTRY.
+
+    An entry is a type ("*fp16", "i32"), a type with ":16" (divisible by 16), "i32:1" (the value 1), or a constexpr's value as Python
+    writes it (256, True, 'name', None; a type's name for a constexpr parameter that takes one).
+    """
+    from tilewright.language.dtypes import str_to_ty
+
+    names = [p.name for p in kernel.params]
+    given: dict[str, str] = {}
+    for i, entry in enumerate(_split(text)):
+        name, eq, rest = entry.partition("=")
+        if eq and name.strip() in names:
+            key, value = name.strip(), rest.strip()
+        elif i < len(names):
+            key, value = names[i], entry
+        else:
+            raise ArgumentError(f"the signature has more entries than the {len(names)} parameters {', '.join(names)}")
+        if key in given:
+            raise ArgumentError(f"the signature gives {key!r} twice")
+        given[key] = value
+    signature: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    attrs: dict[Any, Any] = {}
+    for p in kernel.params:
+        if p.name not in given:
+            continue
+        kind, _, hint = given[p.name].partition(":")
+        try:
+            parsed = str_to_ty(kind)
+        except TilewrightError:
+            parsed = None
+        if parsed is not None and not p.is_constexpr:
+            if hint not in ("", "1", "16"):
+                raise ArgumentError(f"{p.name}: after a type stands :16 (divisible by 16) or :1 (the value 1); found :{hint}")
+            if hint == "1":
+                constants[p.name] = 1
+                continue
+            signature[p.name] = kind
+            if hint:
+                attrs[(p.num,)] = [["tt.divisibility", 16]]
+            continue
+        if parsed is not None:
+            constants[p.name] = parsed
+            continue
+        try:
+            constants[p.name] = ast.literal_eval(given[p.name])
+        except (ValueError, SyntaxError):
+            raise ArgumentError(f"{p.name}: {given[p.name]!r} is neither a type (*fp32, i32, fp16, …) nor a value") from None
+    return signature, constants, attrs
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name in ("num_warps", "num_stages", "num_ctas"):
+        if getattr(args, name) is not None:
+            options[name] = getattr(args, name)
+    for text in args.option or ():
+        name, eq, value = text.partition("=")
+        if not eq:
+            raise ArgumentError(f"an option is given as NAME=VALUE; found {text!r}")
+        try:
+            options[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[name] = value
+    return options
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from tilewright.compiler import ASTSource, compile
+    from tilewright.targets import registry
+
+    selection = registry.select(args.target)
+    if args.kernel.endswith((".ttir", ".ttgir", ".mlir")):
+        source: Any = args.kernel
+    else:
+        kernel = load_kernel(args.kernel)
+        if args.signature is None:
+            raise ArgumentError(f"--signature is needed: one entry for each of {', '.join(kernel.arg_names)}, such as '*fp32:16', 'i32' or a value")
+        source = ASTSource(kernel, *parse_signature(kernel, args.signature))
+    compiled = compile(source, target=selection, options=_options(args))
+    if args.emit == "list" or (args.emit is None and args.output is None and selection.plugin.source_stage not in compiled.asm):
+        for stage, code in compiled.asm.items():
+            print(f"{stage:<10} {len(code)} {'bytes' if isinstance(code, bytes) else 'characters'}")
+        return 0
+    stage = args.emit or (selection.plugin.binary_stage if args.output else selection.plugin.source_stage)
+    if stage == "metadata":
+        code: Any = json.dumps(compiled.metadata._asdict(), indent=1, default=str)
+    elif stage not in compiled.asm:
+        raise ArgumentError(f"no stage {stage!r} was made for {selection}; there are {', '.join(compiled.asm)}, metadata, list")
+    else:
+        code = compiled.asm[stage]
+    data = code if isinstance(code, bytes) else code.encode()
+    if args.output:
+        with open(args.output, "wb") as f:
+            f.write(data)
+    elif isinstance(code, bytes):
+        sys.stdout.buffer.write(data)
+    else:
+        print(code, end="" if code.endswith("\n") else "\n")
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------------------- run, opt
+def _run(args: argparse.Namespace) -> int:
+    from tilewright.dropin import install_as_triton
+
+    script = args.script
+    install_as_triton()
+    if args.module:
+        sys.argv = [script, *args.args]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+        return 0
+    if not os.path.exists(script):
+        raise ArgumentError(f"there is no file {script!r}")
+    sys.argv = [script, *args.args]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+def _resolve_target(text: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    """Context and pipeline of a target, for ``opt``."""
+    from tilewright.compiler.compiler import load_target, pass_context
+    from tilewright.compiler.options import make_options
+    from tilewright.dialects.context import mlir_context
+    from tilewright.targets import registry
+
+    selection = registry.parse(text)
+    made = make_options(selection, options)
+    with mlir_context():
+        load_target(selection.plugin)
+    return pass_context(selection, made), selection.plugin.pipeline(selection.arch, made)
+
+
+def _opt(argv: Sequence[str]) -> int:
+    from tilewright.dialects.pass_runner import opt_main
+
+    return opt_main(argv, _resolve_target)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tilewright", description="Kernels in the Triton language, compiled for several vendors.")
+    parser.add_argument("--version", action="version", version=f"tilewright {tilewright_version} (Triton API {__version__})")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="compile one kernel for every target, and launch it where there is a device")
+    demo.add_argument("--json", action="store_true", help="print a list of rows")
+    demo.add_argument("--target", action="append", metavar="NAME[:ARCH]", help="only this target (may be repeated)")
+    demo.set_defaults(call=_demo)
+
+    targets = commands.add_parser("targets", help="list the targets with their devices, archs and errors")
+    targets.add_argument("--json", action="store_true")
+    targets.set_defaults(call=_targets)
+
+    compile_ = commands.add_parser("compile", help="compile a kernel without a device, and print a stage")
+    compile_.add_argument("kernel", help="FILE.py:KERNEL, or an IR file (.ttir, .ttgir)")
+    compile_.add_argument("--target", metavar="NAME[:ARCH]", help="what to compile for; the active target if left out")
+    compile_.add_argument("--signature", help="one entry a parameter: '*fp32:16,*fp32:16,i32,256'; NAME=ENTRY out of order")
+    compile_.add_argument("--emit", metavar="STAGE", help="stage to print (ttir, ttgir, llir, …, metadata, list); the target's assembly if left out")
+    compile_.add_argument("--num-warps", type=int)
+    compile_.add_argument("--num-stages", type=int)
+    compile_.add_argument("--num-ctas", type=int)
+    compile_.add_argument("--option", action="append", metavar="NAME=VALUE", help="another option of the target (may be repeated)")
+    compile_.add_argument("-o", "--output", help="write the stage (without --emit: the binary) to this file")
+    compile_.set_defaults(call=_compile)
+
+    run = commands.add_parser("run", help="run a script that says `import triton`")
+    run.add_argument("-m", "--module", action="store_true", help="the script is a module's name")
+    run.add_argument("script")
+    run.add_argument("args", nargs=argparse.REMAINDER)
+    run.set_defaults(call=_run)
+
+    commands.add_parser("opt", help="run compiler passes on MLIR text (see tilewright opt --help)", add_help=False)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Returns the exit status: 0, 1 for a failure that is named on stderr, 2 for wrong usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["opt"]:
+        return _opt(arguments[1:])
+    args = _parser().parse_args(arguments)
+    if args.command == "run":
+        return _run(args)
+    try:
+        return args.call(args)
+    except (TilewrightError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
