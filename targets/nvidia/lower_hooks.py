@@ -63,6 +63,7 @@ class NvidiaHooks(TargetHooks):
 
     def __init__(self, sm: int, options: Any = None):
         self.sm, self.options = sm, options
+        self._words: dict[Any, tuple[list[Any], Any]] = {}  # first element → (elements, the 32-bit word they came from)
 
     # ------------------------------------------------------------------------------------------------------ kernel
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
@@ -246,12 +247,25 @@ class NvidiaHooks(TargetHooks):
         pair = ir.VectorType.get([per[2]], c[0].type)
         return [v for word in out for v in b.unpack_vector(b.bitcast(word, pair), per[2])]
 
-    @staticmethod
-    def _pack(b: Any, values: Sequence[Any], per: int) -> list[Any]:
+    def load_matrix(self, b: Any, plan: Any) -> list[Any] | None:
+        from tilewright.targets.nvidia.matrix_load import emit_matrix_load
+
+        return emit_matrix_load(b, plan, self._remember)
+
+    def _remember(self, elements: list[Any], word: Any) -> None:
+        self._words[elements[0]] = (elements, word)
+
+    def _pack(self, b: Any, values: Sequence[Any], per: int) -> list[Any]:
         """``per`` elements to a 32-bit register, the first in the low bits."""
         if per == 1:
-            return [v if v.type == _i(32) else b.bitcast(v, _i(32)) for v in values]
-        return [b.bitcast(b.pack_vector(list(values[i:i + per])), _i(32)) for i in range(0, len(values), per)]
+            return [v if v.type == b.t_i32 else b.bitcast(v, b.t_i32) for v in values]
+        out = []
+        for i in range(0, len(values), per):
+            group = list(values[i:i + per])
+            # Words of a matrix load dominate whatever its elements do, so they can stand for them anywhere.
+            known = self._words.get(group[0])
+            out.append(known[1] if known is not None and known[0] == group else b.bitcast(b.pack_vector(group), b.t_i32))
+        return out
 
     # ------------------------------------------------------------------------------------------------ async copies
     def async_copy(self, b: Any, dst: Any, src: Any, num_bytes: int, pred: Any, cache: str, evict: str) -> None:

@@ -207,6 +207,20 @@ def _divide(info: CallInfo) -> Callable[..., Array]:
     return lambda m, x, y: (x.astype(np.float64) / y.astype(np.float64)).astype(np.float32)
 
 
+def _matrix_load(opcode: str, count: int) -> Callable[[CallInfo], Callable[..., Any]]:
+    """The intrinsic is the instruction with its results in a struct."""
+    handler = INSTRUCTIONS["ldmatrix"](opcode.split("."))
+    operands = (Operand("group", tuple(Operand("reg", i) for i in range(count))), Operand("addr", Operand("reg", count)))
+
+    def run(machine: Machine, pointer: Array) -> Any:
+        state = _State(machine)
+        state.values[count] = pointer
+        handler(state, operands, None)
+        return state.values[0] if count == 1 else tuple(state.values[i] for i in range(count))
+
+    return lambda info: run
+
+
 def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     """The table for ``SimtExecutor``: intrinsics by name, then inline assembly."""
     table: dict[Any, Callable[[CallInfo], Callable[..., Any]]] = {
@@ -232,6 +246,10 @@ def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     for i, axis in enumerate("xyz"):
         table[f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}"] = _index(lambda m, i=i: m.program_ids[i])  # type: ignore[misc]
         table[f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}"] = _index(lambda m, i=i: m.grid[i])  # type: ignore[misc]
+    for shape in ("x1", "x2", "x4"):
+        for trans in ("", ".trans"):
+            opcode = f"ldmatrix.sync.aligned.m8n8.{shape}{trans}.shared.b16"
+            table[f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{shape}{trans}.b16.p3"] = _matrix_load(opcode, int(shape[1]))
     for mode in ("bfly", "idx", "up", "down"):
         table[f"llvm.nvvm.shfl.sync.{mode}.i32"] = table[f"llvm.nvvm.shfl.sync.{mode}.f32"] = _shuffle(mode)
     # Anything that is not an intrinsic's name is assembly.
