@@ -1,0 +1,248 @@
+"""Elementwise ops on lanes in compute form (see loop_builder): most are the same op on vectors, then rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.targets.cpu import vector_math
+from tilewright.targets.cpu.loop_builder import LoopBuilder
+
+_FUSABLE = ("arith.addf", "arith.subf", "arith.mulf")
+_NARROW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
+
+
+def compute_type(b: LoopBuilder, element: Any) -> Any:
+    """What one lane of a tt element type is held as."""
+    name = str(element)
+    if name in _NARROW:
+        return b.f32
+    if name.startswith("!tt.ptr"):
+        return b.i64
+    if name.startswith("f8"):
+        raise UnsupportedOnTargetError(f"cpu: no arithmetic or conversion for {name}; f8E5M2 and f8E4M3FN are there")
+    return element
+
+
+def storage_type(b: LoopBuilder, element: Any) -> Any:
+    """What one element of a tt element type is in memory."""
+    name = str(element)
+    if name in ("f16", "f32", "f64"):
+        return element
+    if name == "bf16":
+        return b.i16
+    if name == "i1" or name.startswith("f8"):
+        return b.i8
+    return b.i64 if name.startswith("!tt.ptr") else element
+
+
+def _round_bf16(b: LoopBuilder, x: Any) -> Any:
+    """f32 lanes rounded to the nearest bf16 (ties to even), NaN kept."""
+    bits = b.bitcast(x, b.i32)
+    odd = b.op("arith.andi", [b.bin("arith.shrui", bits, b.const(bits.type, 16)), b.const(bits.type, 1)], [bits.type]).result
+    up = b.bin("arith.addi", bits, b.bin("arith.addi", odd, b.const(bits.type, 0x7FFF)))
+    kept = b.select(b.cmpf("uno", x, x), b.const(bits.type, 0x7FC00000), up)
+    return b.bitcast(b.op("arith.andi", [kept, b.const(bits.type, -65536)], [bits.type]).result, b.f32)
+
+
+def _round_small(b: LoopBuilder, x: Any, mantissa: int, min_exponent: int, largest: float, overflow: float) -> Any:
+    """f32 lanes rounded to a float of ``mantissa`` bits with exponents from ``min_exponent``; beyond ``largest``: ``overflow``.
+
+    Adding and taking away 1.5·2^(e + 23 - mantissa) rounds at the right bit, ties to even.
+    """
+    bits = b.bitcast(x, b.i32)
+    exponent = b.bin("arith.subi", b.op("arith.andi", [b.bin("arith.shrui", bits, b.const(bits.type, 23)), b.const(bits.type, 255)],
+                                        [bits.type]).result, b.const(bits.type, 127))
+    exponent = b.bin("arith.minsi", b.bin("arith.maxsi", exponent, b.const(bits.type, min_exponent)), b.const(bits.type, 100))
+    field = b.bin("arith.addi", exponent, b.const(bits.type, 127 + 23 - mantissa))
+    magic = b.bitcast(b.op("arith.ori", [b.bin("arith.shli", field, b.const(bits.type, 23)), b.const(bits.type, 1 << 22)], [bits.type]).result, b.f32)
+    rounded = b.op("arith.subf", [b.op("arith.addf", [x, magic], [x.type]).result, magic], [x.type]).result
+    rounded = b.op("math.copysign", [rounded, x], [x.type]).result
+    size = b.un("math.absf", rounded)
+    over = b.op("math.copysign", [b.const(x.type, overflow), x], [x.type]).result
+    rounded = b.select(b.cmpf("ogt", size, b.const(x.type, largest)), over, rounded)
+    return b.select(b.cmpf("uno", x, x), x, rounded)
+
+
+def round_lanes(b: LoopBuilder, x: Any, element: Any) -> Any:
+    """f32 lanes rounded to what a narrow ``element`` type holds; other lanes as they are."""
+    name = str(element)
+    if name == "bf16":
+        return _round_bf16(b, x)
+    if name == "f16":
+        narrow = b.un("arith.truncf", x, b.vec(b.lanes(x.type), b.f16))
+        return b.un("arith.extf", narrow, x.type)
+    if name == "f8E5M2":
+        return _round_small(b, x, 2, -14, 57344.0, float("inf"))
+    if name == "f8E4M3FN":  # no infinities: saturates
+        return _round_small(b, x, 3, -6, 448.0, 448.0)
+    return x
+
+
+def to_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
+    """Lanes in compute form as they are stored."""
+    name, n = str(element), b.lanes(x.type)
+    if name == "i1":
+        return b.un("arith.extui", x, b.vec(n, b.i8))
+    if name == "f16":
+        return b.un("arith.truncf", x, b.vec(n, b.f16))
+    if name == "bf16":
+        return b.un("arith.trunci", b.bin("arith.shrui", b.bitcast(x, b.i32), b.const(b.vec(n, b.i32), 16)), b.vec(n, b.i16))
+    if name == "f8E5M2":
+        half = b.bitcast(b.un("arith.truncf", x, b.vec(n, b.f16)), b.i16)
+        return b.un("arith.trunci", b.bin("arith.shrui", half, b.const(half.type, 8)), b.vec(n, b.i8))
+    if name == "f8E4M3FN":
+        bits = b.bitcast(b.op("arith.mulf", [b.un("math.absf", x), b.const(x.type, 2.0**-120)], [x.type]).result, b.i32)
+        code = b.bin("arith.shrui", bits, b.const(bits.type, 20))
+        code = b.select(b.cmpf("uno", x, x), b.const(code.type, 0x7F), code)
+        sign = b.op("arith.andi", [b.bin("arith.shrui", b.bitcast(x, b.i32), b.const(bits.type, 24)), b.const(bits.type, 0x80)], [bits.type]).result
+        return b.un("arith.trunci", b.op("arith.ori", [code, sign], [bits.type]).result, b.vec(n, b.i8))
+    return x
+
+
+def from_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
+    """Stored lanes in compute form."""
+    name, n = str(element), b.lanes(x.type)
+    if name == "i1":
+        return b.cmpi("ne", x, b.const(x.type, 0))
+    if name == "f16":
+        return b.un("arith.extf", x, b.vec(n, b.f32))
+    if name == "bf16":
+        wide = b.un("arith.extui", x, b.vec(n, b.i32))
+        return b.bitcast(b.bin("arith.shli", wide, b.const(wide.type, 16)), b.f32)
+    if name == "f8E5M2":
+        wide = b.un("arith.extui", x, b.vec(n, b.i16))
+        return b.un("arith.extf", b.bitcast(b.bin("arith.shli", wide, b.const(wide.type, 8)), b.f16), b.vec(n, b.f32))
+    if name == "f8E4M3FN":
+        wide = b.un("arith.extui", x, b.vec(n, b.i32))
+        size = b.op("arith.andi", [wide, b.const(wide.type, 0x7F)], [wide.type]).result
+        value = b.op("arith.mulf", [b.bitcast(b.bin("arith.shli", size, b.const(wide.type, 20)), b.f32),
+                                    b.const(b.vec(n, b.f32), 2.0**120)], [b.vec(n, b.f32)]).result
+        value = b.select(b.cmpi("eq", size, b.const(size.type, 0x7F)), b.const(value.type, float("nan")), value)
+        sign = b.bin("arith.shli", b.op("arith.andi", [wide, b.const(wide.type, 0x80)], [wide.type]).result, b.const(wide.type, 24))
+        return b.bitcast(b.op("arith.ori", [b.bitcast(value, b.i32), sign], [wide.type]).result, b.f32)
+    return x
+
+
+def _odd_f32(b: LoopBuilder, x: Any) -> Any:
+    """f64 lanes to f32 by rounding to odd, so that rounding again to a narrower type rounds once in effect."""
+    n = b.lanes(x.type)
+    near = b.un("arith.truncf", x, b.vec(n, b.f32))
+    back = b.un("arith.extf", near, x.type)
+    bits = b.bitcast(near, b.i32)
+    too_far = b.cmpf("ogt", b.un("math.absf", back), b.un("math.absf", x))
+    toward_zero = b.bin("arith.subi", bits, b.un("arith.extui", too_far, bits.type))
+    odd = b.op("arith.ori", [toward_zero, b.const(bits.type, 1)], [bits.type]).result
+    return b.bitcast(b.select(b.cmpf("one", back, x), odd, bits), b.f32)
+
+
+def _rtz(b: LoopBuilder, x: Any, element: Any) -> Any:
+    """f32 lanes to a narrow type toward zero."""
+    near = round_lanes(b, x, element)
+    kept = {"bf16": 16, "f16": 13, "f8E5M2": 21, "f8E4M3FN": 20}[str(element)]
+    if str(element) == "bf16":
+        return b.bitcast(b.op("arith.andi", [b.bitcast(x, b.i32), b.const(b.vec(b.lanes(x.type), b.i32), -1 << kept)],
+                              [b.vec(b.lanes(x.type), b.i32)]).result, b.f32)
+    raise UnsupportedOnTargetError(f"cpu: fp_downcast_rounding='rtz' to {element} is there for bf16 only (nearest gives {near.type})")
+
+
+def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> Any:
+    """Result lanes of an elementwise ``op`` (arith, math, or one of tt's) on operand lanes. Types are read off the op.
+
+    Raises UnsupportedOnTargetError for an op or function that the target does not have.
+    """
+    name = op.name
+    source = element_of(op.operands[0].type) if len(op.operands) else None
+    target = element_of(op.results[0].type)
+    out = b.vec(n, compute_type(b, target))
+    dialect, _, short = name.partition(".")
+    if dialect == "math":
+        if short in ("absi", "ctpop", "ctlz", "cttz", "ipowi"):
+            return b.op(name, list(args), [out]).result
+        result = vector_math.call(b, short, args, declare)
+        if result is None:
+            raise UnsupportedOnTargetError(f"cpu: no function {short!r}; there are {', '.join(vector_math.function_names())}")
+        return round_lanes(b, result, target)
+    if name in ("tt.bitcast", "arith.bitcast"):
+        return _bitcast(b, args[0], source, target, n)
+    if name in ("tt.int_to_ptr", "tt.ptr_to_int"):
+        return args[0]
+    if name == "tt.fp_to_fp" or short in ("extf", "truncf"):
+        return _convert(b, args[0], source, target, op, n)
+    if short in ("sitofp", "uitofp"):
+        return _int_to_float(b, name, args[0], target, n)
+    if name == "tt.precise_sqrt":
+        return round_lanes(b, b.un("math.sqrt", args[0]), target)
+    if name == "tt.precise_divf":
+        return b.bin("arith.divf", *args)
+    if name == "tt.mulhiui":
+        wide = b.vec(n, ir.IntegerType.get_signless(2 * source.width))
+        product = b.bin("arith.muli", *(b.un("arith.extui", a, wide) for a in args))
+        return b.un("arith.trunci", b.bin("arith.shrui", product, b.const(wide, source.width)), out)
+    if name == "tt.clampf":
+        names = ("arith.maximumf", "arith.minimumf") if ir.BoolAttr(op.attributes["propagate_nan"]).value else ("arith.maxnumf", "arith.minnumf")
+        return b.bin(names[1], b.bin(names[0], args[0], args[1]), args[2])
+    if name == "tt.extern_elementwise":
+        symbol = ir.StringAttr(op.attributes["symbol"]).value
+        result = vector_math.call(b, symbol, args, declare)
+        if result is None:
+            raise UnsupportedOnTargetError(f"cpu: no function {symbol!r}; there are {', '.join(vector_math.function_names())}")
+        return round_lanes(b, result, target) if isinstance(b.element(result.type), (ir.F32Type, ir.F64Type)) else b.cast_int(result, target)
+    if dialect != "arith":
+        raise UnsupportedOnTargetError(f"cpu: the operation {name!r} is not supported")
+    attrs = {a.name: a.attr for a in op.attributes if not a.name.startswith("tt.")} if not hasattr(op.attributes, "items") else {
+        k: v for k, v in op.attributes.items() if not k.startswith("tt.")}
+    if b.contract and name in _FUSABLE:
+        attrs["fastmath"] = b._contract
+    if short in ("shli", "shrsi", "shrui"):
+        return _shift(b, name, args, out)
+    if name == "arith.select":
+        args = [args[0] if b.lanes(args[0].type) == n else b.broadcast(args[0], n), *args[1:]]
+    return round_lanes(b, b.op(name, list(args), [out], attrs).result, target)
+
+
+def element_of(type: Any) -> Any:
+    """Element type of a tensor type, or the scalar type itself."""
+    return type.element_type if isinstance(type, ir.RankedTensorType) else type
+
+
+def _shift(b: LoopBuilder, name: str, args: Sequence[Any], out: Any) -> Any:
+    """Shifting by the width or more gives 0, as in the interpreter (LLVM leaves it open)."""
+    bits = b.element(out).width
+    number = b.constant_of(args[1])
+    if isinstance(number, int) and 0 <= number < bits:
+        return b.bin(name, *args)
+    inside = b.cmpi("ult", args[1], b.const(out, bits))
+    return b.select(inside, b.bin(name, args[0], b.select(inside, args[1], b.const(out, 0))), b.const(out, 0))
+
+
+def _convert(b: LoopBuilder, x: Any, source: Any, target: Any, op: Any, n: int) -> Any:
+    rounding = ir.StringAttr(op.attributes["rounding"]).value if op.name == "tt.fp_to_fp" else "rtne"
+    if str(target) == "f64":
+        return x if str(source) == "f64" else b.un("arith.extf", x, b.vec(n, b.f64))
+    if str(target) == "f32":
+        return b.un("arith.truncf", x, b.vec(n, b.f32)) if str(source) == "f64" else x
+    if str(source) == "f64":
+        x = _odd_f32(b, x)
+    return _rtz(b, x, target) if rounding == "rtz" else round_lanes(b, x, target)
+
+
+def _int_to_float(b: LoopBuilder, name: str, x: Any, target: Any, n: int) -> Any:
+    if str(target) in ("f32", "f64"):
+        return b.un(name, x, b.vec(n, target))
+    width = b.element(x.type).width
+    if width <= 16:
+        return round_lanes(b, b.un(name, x, b.vec(n, b.f32)), target)
+    return round_lanes(b, _odd_f32(b, b.un(name, x, b.vec(n, b.f64))), target)
+
+
+def _bitcast(b: LoopBuilder, x: Any, source: Any, target: Any, n: int) -> Any:
+    if source == target:
+        return x
+    stored = to_storage(b, x, source)
+    kind = storage_type(b, target)
+    if str(source) == "i1" or str(target) == "i1":
+        stored = b.cast_int(stored, b.i8)
+    return from_storage(b, b.bitcast(stored, kind), target)

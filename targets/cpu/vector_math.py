@@ -1,0 +1,170 @@
+"""Functions on lanes in compute form. f32 exp, exp2, log and log2 are polynomials on whole vectors; the rest calls the C
+library's double version a lane (rounded once to the narrower type), which is slower and as exact as that library.
+
+Sources of the polynomials: exp by Taylor's series after Cody-Waite reduction; log by Cephes' logf (S. Moshier).
+Measured against mpmath in tests/targets/cpu/test_vector_math.py: exp, exp2 ≤ 1.5 ulp, log ≤ 1.5, log2 ≤ 2.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.targets.cpu.loop_builder import LoopBuilder
+
+_TINY = 2.0**-126
+
+
+def _horner(b: LoopBuilder, x: Any, coefficients: Sequence[float]) -> Any:
+    """Polynomial, highest power first, by fused multiply-adds."""
+    acc = b.const(x.type, coefficients[0])
+    for c in coefficients[1:]:
+        acc = b.fma(acc, x, b.const(x.type, c))
+    return acc
+
+
+def _power_of_two(b: LoopBuilder, exponent: Any) -> Any:
+    """2^exponent as f32 lanes, for i32 lanes in [-126, 127]."""
+    shifted = b.bin("arith.shli", b.add(exponent, b.const(exponent.type, 127)), b.const(exponent.type, 23))
+    return b.bitcast(shifted, b.f32)
+
+
+def _scaled_exp(b: LoopBuilder, n: Any, r: Any, too_low: Any, too_high: Any, nan: Any, x: Any) -> Any:
+    """2^n · e^r; 0 where the result is subnormal (documented for exp and exp2 on every target), inf where it is too large."""
+    p = _horner(b, r, [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0])
+    i = b.un("arith.fptosi", n, b.vec(b.lanes(n.type), b.i32))
+    half = b.bin("arith.shrsi", i, b.const(i.type, 1))
+    y = b.bin("arith.mulf", b.bin("arith.mulf", p, _power_of_two(b, half)), _power_of_two(b, b.bin("arith.subi", i, half)))
+    y = b.select(b.cmpf("olt", y, b.const(y.type, _TINY)), b.const(y.type, 0.0), y)
+    y = b.select(too_low, b.const(y.type, 0.0), y)
+    y = b.select(too_high, b.const(y.type, math.inf), y)
+    return b.select(nan, x, y)
+
+
+def _exp2(b: LoopBuilder, x: Any) -> Any:
+    low, high, nan = (b.cmpf("olt", x, b.const(x.type, -127.0)), b.cmpf("oge", x, b.const(x.type, 128.0)), b.cmpf("uno", x, x))
+    inside = b.select(b.op("arith.ori", [b.op("arith.ori", [low, high], [low.type]).result, nan], [low.type]).result, b.const(x.type, 0.0), x)
+    n = b.un("math.roundeven", inside)
+    r = b.bin("arith.mulf", b.bin("arith.subf", inside, n), b.const(x.type, math.log(2)))
+    return _scaled_exp(b, n, r, low, high, nan, x)
+
+
+def _exp(b: LoopBuilder, x: Any) -> Any:
+    low, high, nan = (b.cmpf("olt", x, b.const(x.type, -88.0)), b.cmpf("ogt", x, b.const(x.type, 88.7228317)), b.cmpf("uno", x, x))
+    inside = b.select(b.op("arith.ori", [b.op("arith.ori", [low, high], [low.type]).result, nan], [low.type]).result, b.const(x.type, 0.0), x)
+    n = b.un("math.roundeven", b.bin("arith.mulf", inside, b.const(x.type, math.log2(math.e))))
+    minus_n = b.un("arith.negf", n)
+    r = b.fma(minus_n, b.const(x.type, 1.42860677e-6), b.fma(minus_n, b.const(x.type, 0.693145752), inside))
+    return _scaled_exp(b, n, r, low, high, nan, x)
+
+
+_LOG = [7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1,
+        -2.4999993993e-1, 3.3333331174e-1]
+
+
+def _log_parts(b: LoopBuilder, x: Any) -> tuple[Any, Any, Any]:
+    """(e, f, y): log(x) = e·log 2 + f + y, for positive finite x; f = m - 1 with m in [√½, √2)."""
+    i32 = b.vec(b.lanes(x.type), b.i32)
+    small = b.cmpf("olt", x, b.const(x.type, _TINY))
+    x = b.select(small, b.bin("arith.mulf", x, b.const(x.type, 2.0**23)), x)
+    bits = b.bitcast(x, b.i32)
+    # subtracting the pattern of √½ makes the exponent field count from there
+    shifted = b.bin("arith.subi", bits, b.const(i32, 0x3F3504F3))
+    e = b.bin("arith.shrsi", shifted, b.const(i32, 23))
+    m = b.bitcast(b.bin("arith.subi", bits, b.bin("arith.shli", e, b.const(i32, 23))), b.f32)
+    e = b.bin("arith.subi", e, b.select(small, b.const(i32, 23), b.const(i32, 0)))
+    f = b.bin("arith.subf", m, b.const(x.type, 1.0))
+    z = b.bin("arith.mulf", f, f)
+    y = b.bin("arith.mulf", b.bin("arith.mulf", _horner(b, f, _LOG), f), z)
+    y = b.fma(b.const(x.type, -0.5), z, y)
+    return b.un("arith.sitofp", e, x.type), f, y
+
+
+def _log_special(b: LoopBuilder, x: Any, y: Any) -> Any:
+    y = b.select(b.cmpf("oeq", x, b.const(x.type, math.inf)), x, y)
+    y = b.select(b.cmpf("oeq", x, b.const(x.type, 0.0)), b.const(x.type, -math.inf), y)
+    return b.select(b.cmpf("ult", x, b.const(x.type, 0.0)), b.const(x.type, math.nan), y)
+
+
+def _log(b: LoopBuilder, x: Any) -> Any:
+    e, f, y = _log_parts(b, x)
+    y = b.fma(e, b.const(x.type, -2.12194440e-4), y)
+    return _log_special(b, x, b.fma(e, b.const(x.type, 0.693359375), b.bin("arith.addf", f, y)))
+
+
+def _log2(b: LoopBuilder, x: Any) -> Any:
+    e, f, y = _log_parts(b, x)
+    # log2(e) - 1 is small, so f and y are added once whole and once scaled
+    part = b.const(x.type, math.log2(math.e) - 1)
+    scaled = b.fma(f, part, b.bin("arith.mulf", y, part))
+    return _log_special(b, x, b.bin("arith.addf", e, b.bin("arith.addf", f, b.bin("arith.addf", y, scaled))))
+
+
+_POLYNOMIALS: dict[str, Callable[[LoopBuilder, Any], Any]] = {
+    "exp": _exp, "exp2": _exp2, "log": _log, "log2": _log2, "fast_expf": _exp, "fast_logf": _log, "fast_log2f": _log2,
+}
+# name → MLIR op that becomes instructions
+_DIRECT = {"sqrt": "math.sqrt", "floor": "math.floor", "ceil": "math.ceil", "trunc": "math.trunc", "rint": "math.roundeven",
+           "nearbyint": "math.roundeven", "roundeven": "math.roundeven", "round": "math.round", "absf": "math.absf", "abs": "math.absf",
+           "fabs": "math.absf", "fma": "math.fma", "copysign": "math.copysign", "sqrt_rn": "math.sqrt"}
+_ARITH = {"div_rn": "arith.divf", "mul_rn": "arith.mulf", "add_rn": "arith.addf", "sub_rn": "arith.subf", "fast_dividef": "arith.divf",
+          "fmax": "arith.maxnumf", "fmin": "arith.minnumf"}
+# name → function of the C library, taking and giving doubles
+_LIBM = {n: n for n in ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh",
+                        "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "hypot", "erf", "erfc", "cbrt", "lgamma", "tgamma", "fdim",
+                        "remainder", "nextafter", "j0", "j1", "y0", "y1")}
+_LIBM |= {"powf": "pow", "fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh", "fast_powf": "pow",
+          "fast_log10f": "log10"}
+LIBRARY_SYMBOLS = frozenset(_LIBM.values())
+
+
+def function_names() -> list[str]:
+    """Every function that the target has."""
+    return sorted({*_POLYNOMIALS, *_DIRECT, *_ARITH, *_LIBM, "rsqrt", "isnan", "isinf", "isfinited", "finitef", "signbit", "rcp_rn"})
+
+
+def call(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any | None:
+    """The function on f32 or f64 lanes, or None where there is no such function. Predicates give i32 lanes.
+
+    ``declare(symbol, arity)`` makes a C function of doubles known to the module.
+    """
+    x = args[0]
+    element = b.element(x.type)
+    if name in _POLYNOMIALS and element == b.f32:
+        return _POLYNOMIALS[name](b, x)
+    if name in _DIRECT:
+        return b.op(_DIRECT[name], list(args), [x.type]).result
+    if name in _ARITH:
+        return b.op(_ARITH[name], list(args), [x.type]).result
+    if name == "rsqrt":
+        return b.bin("arith.divf", b.const(x.type, 1.0), b.un("math.sqrt", x))
+    if name == "rcp_rn":
+        return b.bin("arith.divf", b.const(x.type, 1.0), x)
+    i32 = b.vec(b.lanes(x.type), b.i32)
+    if name == "isnan":
+        return b.un("arith.extui", b.cmpf("uno", x, x), i32)
+    if name in ("isinf", "isfinited", "finitef"):
+        predicate = "oeq" if name == "isinf" else "one"
+        found = b.cmpf(predicate, b.un("math.absf", x), b.const(x.type, math.inf))
+        return b.un("arith.extui", found, i32)
+    if name == "signbit":
+        bits = b.bitcast(x, b.i32 if element == b.f32 else b.i64)
+        return b.un("arith.extui", b.cmpi("slt", bits, b.const(bits.type, 0)), i32)
+    base = name if name in _LIBM else name.removeprefix("fast_").removesuffix("f")
+    if base not in _LIBM:
+        return None
+    return _per_lane(b, _LIBM[base], args, declare)
+
+
+def _per_lane(b: LoopBuilder, symbol: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any:
+    declare(symbol, len(args))
+    n, element = b.lanes(args[0].type), b.element(args[0].type)
+    out = []
+    for i in range(n):
+        lanes = [b.extract(a, i) if n > 1 else a for a in args]
+        wide = [a if element == b.f64 else b.un("arith.extf", a, b.f64) for a in lanes]
+        y = b.op("func.call", wide, [b.f64], {"callee": ir.FlatSymbolRefAttr.get(symbol)}).result
+        out.append(y if element == b.f64 else b.un("arith.truncf", y, element))
+    return b.from_elements(out)
