@@ -197,7 +197,7 @@ def _emit_shared(b: Any, hooks: Any, indices: Any, plan: ConvertPlan, values: Se
             store(store_ops)
         else:
             b.if_then(owner, lambda ops=store_ops: store(ops))
-        hooks.barrier(b)  # also within a warp: insert_barriers counts on every op with scratch to settle what came before
+        hooks.barrier(b)
         for access in loads:
             _load(b, hooks, loads_at, access, elements, size, result)
     for register, same in shared.copies:

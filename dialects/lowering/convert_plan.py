@@ -63,7 +63,8 @@ class SharedPlan:
     """Each round: all ``stores``, a barrier, all ``loads``, and a barrier before the next round.
 
     Element offset of an access: ``offset ^ thread columns``. Threads write where ``thread & idle_threads == 0``.
-    ``copies``: destination registers that repeat another. ``within_warp``: no warp reads what another wrote.
+    ``copies``: destination registers that repeat another. The barrier is of the whole block even where no warp reads what
+    another wrote: insert_barriers counts on every op with scratch to settle what came before it.
     """
 
     stores: tuple[tuple[Access, ...], ...]
@@ -73,7 +74,6 @@ class SharedPlan:
     idle_threads: int
     copies: tuple[tuple[int, int], ...]
     elements: int
-    within_warp: bool
 
 
 @dataclass(frozen=True)
@@ -288,11 +288,7 @@ def _plan_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int, max_b
 
     idle = free["lane"] | free["warp"] << src.in_bits("lane")
     store_thread = tuple(0 if idle >> i & 1 else c for i, c in enumerate(at_src["lane"] + at_src["warp"]))
-    within = Gf2Solver(src.columns("register") + src.columns("lane"))
-    within_warp = choice.rounds == 1 and free["warp"] == 0 and all(
-        c in within for c in dst.columns("register") + dst.columns("lane")
-        + tuple(a ^ b for a, b in zip(dst.columns("warp"), src.columns("warp"))))
     return SharedPlan(
         accesses(src_regs, at_src["register"], choice.store_vec), accesses(dst_regs, at_dst["register"], choice.load_vec),
         store_thread, at_dst["lane"] + at_dst["warp"], idle, tuple((r, o) for r, o in enumerate(owners) if r != o),
-        1 << size, within_warp)
+        1 << size)

@@ -83,7 +83,7 @@ def execute(plan, values, warp_size):
             for i, r in enumerate(access.registers):
                 at = (access.offset ^ store_at)[active] + i
                 assert (writers[at] == -1).all(), "two threads write one element"
-                writers[at] = threads[active] // warp_size
+                writers[at] = threads[active]
                 memory[at] = values[r][active]
         for access in loads:
             assert access.offset % len(access.registers) == 0 and not (load_at % len(access.registers)).any()
@@ -91,7 +91,6 @@ def execute(plan, values, warp_size):
                 at = (access.offset ^ load_at) + i
                 out[r] = memory[at]
                 assert (out[r] != POISON).all(), "read before it was written"
-                assert not s.within_warp or (writers[at] == threads // warp_size).all()
         memory[:] = POISON
     for r, owner in s.copies:
         out[r] = out[owner]
@@ -243,9 +242,6 @@ class Hooks(TargetHooks):
     def barrier(self, b):
         b.call_intrinsic("llvm.test.barrier", None, [])
 
-    def warp_barrier(self, b):
-        b.call_intrinsic("llvm.test.warp.barrier", None, [])
-
     def shuffle_xor(self, b, value, mask):
         return self.shuffle_idx(b, value, b.xor(self.thread_id(b), b.i32(mask)))
 
@@ -260,7 +256,7 @@ def shuffle(machine, value, lane):
 
 
 SEMANTICS = {"llvm.test.tid": lambda info: lambda m: m.thread_ids, "llvm.test.barrier": lambda info: lambda m: m.barrier(),
-             "llvm.test.warp.barrier": lambda info: lambda m: None, "llvm.test.shuffle": lambda info: shuffle}
+             "llvm.test.shuffle": lambda info: shuffle}
 TYPES = {"i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "f16": np.float16, "bf16": np.uint16, "i32": np.uint32,
          "f32": np.float32, "i64": np.uint64, "f64": np.float64, "!llvm.ptr<1>": np.uint64}
 SMEM = "llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>"
@@ -394,7 +390,7 @@ def test_lanes_that_need_only_other_registers_use_selects():
 def test_data_of_other_warps_goes_through_shared_memory():
     src, dst = layout([1], [2, 4, 8, 16, 32], [64, 128], 8), layout([64], [2, 4, 8, 16, 32], [1, 128], 8)
     plan = P.plan_convert(src, dst, 32, 32, 4)
-    assert plan.kind == "shared" and plan.scratch_bytes == 1024 and not plan.shared.within_warp
+    assert plan.kind == "shared" and plan.scratch_bytes == 1024
     with pytest.raises(ValueError, match="shuffle alone"):
         P.plan_convert(src, dst, 32, 32, 4, way="shuffle")
 
