@@ -52,10 +52,11 @@ def _lowerings() -> Mapping[str, Callable[..., Any]]:
 
 
 def _fingerprint() -> str:
-    import llvmlite
+    from importlib.metadata import version
+
     from tilewright.targets.amd.emit import linker
 
-    return f"llvmlite {llvmlite.__version__}; linker {' '.join(linker() or ('none',))}"
+    return f"llvmlite {version('llvmlite')}; linker {' '.join(linker() or ('none',))}"
 
 
 TARGET = TargetPlugin(

@@ -60,4 +60,4 @@ def capabilities(arch: str) -> Capabilities:
     facts, sm = _ARCHS[name], sm_number(name)
     return Capabilities(arch=name, warp_size=32, max_shared_bytes=facts.shared_kib * 1024, matrix_ops=tuple(r.name for r in rows_for(sm)),
                         async_copy_bytes=(16, 8, 4), float8_types=facts.fp8, max_num_ctas=facts.max_num_ctas,
-                        extra={"sm": sm, "ptx_version": facts.ptx, "has_wgmma": name == "sm_90a", "has_tma": sm >= 90})
+                        extra={"sm": sm, "triton_arch": sm, "ptx_version": facts.ptx, "has_wgmma": name == "sm_90a", "has_tma": sm >= 90})

@@ -45,10 +45,16 @@ def _lowerings() -> Mapping[str, Callable[..., Any]]:
 
 
 def _fingerprint() -> str:
-    import llvmlite
-    from tilewright.targets.nvidia.emit import ptxas_version
+    # on the path of every first launch, cache hit or not: imports nothing heavy and starts no process
+    import os
+    from importlib.metadata import version
 
-    return f"llvmlite {llvmlite.__version__}; ptxas {ptxas_version()}"
+    from tilewright.targets.nvidia.emit import ptxas
+
+    path = ptxas()
+    facts = os.stat(path) if path else None
+    assembler = f"{path} ({facts.st_size} bytes, {int(facts.st_mtime)})" if facts else "none"
+    return f"llvmlite {version('llvmlite')}; ptxas {assembler}"
 
 
 TARGET = TargetPlugin(
