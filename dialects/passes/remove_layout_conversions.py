@@ -24,6 +24,7 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
 from tilewright.dialects.analysis.layout_cost import LOOP_WEIGHT, conversion_cost, op_cost, registers
+from tilewright.dialects.analysis.loop_edit import add_carried
 from tilewright.dialects.analysis.structure import (
     Function,
     Node,
@@ -53,12 +54,13 @@ class Group:
     ``feeds``: (node, operand number) of what flows in; ``home``: the group's layout, once known.
     """
 
-    __slots__ = ("members", "feeds", "home", "node", "realised")
+    __slots__ = ("members", "feeds", "home", "node", "realised", "others")
 
     def __init__(self, node: Node, members: list[Any], feeds: list[tuple[Node, int]]):
         self.node, self.members, self.feeds = node, members, feeds
         self.home: Any = None
         self.realised = False
+        self.others: dict[Any, list[Node]] = {}  # further layouts → the conversions that stand for the members in them
 
 
 def _groups(node: Node) -> list[Group]:
@@ -304,8 +306,11 @@ class _Assigner:
         if home == encoding:
             self.realise(value)
             return self.values[key]
-        made = self._other_version(value, home, encoding)
-        self.values.setdefault(key, made)
+        if group is not None and value in self.free_homes and group.node.name == "scf.for":
+            self._carry_too(group, encoding)
+        else:
+            made = self._other_version(value, home, encoding)
+            self.values.setdefault(key, made)
         return self.values[key]
 
     def _fixed_now(self, value: Any, group: Group | None) -> None:
@@ -325,6 +330,35 @@ class _Assigner:
         self.realise(value)
         node = self._convert(value, encoding)
         return node.results[0]
+
+    def _carry_too(self, group: Group, encoding: Any) -> None:
+        """Let the loop carry a free value in another layout as well. Conversions stand for it until the loop is made anew."""
+        self.realise(group.members[0])
+        stands = group.others[encoding] = []
+        for m in group.members:
+            stands.append(self._convert(m, encoding))
+            self.values[(m, encoding)] = stands[-1].results[0]
+        (end, i), (loop, j) = group.feeds
+        # what flows in is kept by a conversion without effect, whose operand is set like any other
+        for node, k in ((end, i), (loop, j)):
+            value = self.operands[id(node)][k]
+            type_ = with_encoding(value.type, encoding)
+            keep = self.f.insert_before(node, _CONVERT, [type_], [value])
+            stands.append(keep)
+            self.done.add(id(keep))
+            self.todo.append((keep, [(0, value, encoding)]))
+
+    def _carry_others(self) -> None:
+        """Make the loops anew that carry values in more than one layout."""
+        for groups in self.groups.values():
+            found = [stands for g in groups for stands in g.others.values()]
+            if not found:
+                continue
+            yielded, inits = [s[2].operands[0] for s in found], [s[3].operands[0] for s in found]
+            args, results = add_carried(self.f, groups[0].node, inits, yielded)
+            for stands, arg, result in zip(found, args, results):
+                self.f.replace_uses(stands[0].results[0], arg)
+                self.f.replace_uses(stands[1].results[0], result)
 
     def _convert(self, value: Any, encoding: Any) -> Node:
         type_ = with_encoding(value.type, encoding)
@@ -456,6 +490,7 @@ class _Assigner:
                     self.realise(g.members[0])
                     self.drain()
         self.f._uses = None
+        self._carry_others()
         erase_dead(self.f)
         for convert in self.converts:
             if convert.region is not None and convert.results[0] in self.f.defs:

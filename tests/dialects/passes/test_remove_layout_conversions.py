@@ -115,6 +115,25 @@ def test_a_carried_value_is_converted_before_the_loop_rather_than_in_it():
         assert (0, (64, 64), "f32", "BlockedEncoding", "MmaEncoding") in found
 
 
+def test_a_carried_range_wanted_by_rows_and_columns_is_carried_in_both_layouts():
+    t = Text([("x", ptr("f16"), 16), ("w", ptr("f16"), 16), ("o", ptr("f32"), 16), ("n", "i32", 16)])
+    zero, one, step = (t.const(v, (), "i32") for v in (0, 1, 32))
+    i = t.range(32)
+    with t.loop(zero, t.args[3], one, [t.const("0.0", (64, 64), "f32"), i]) as (_, (acc, offs), (total, _)):
+        rows = t.bin("arith.muli", t.expand(t.range(64), 1), t.const(4096, (), "i32"))
+        a = t.load(t.addptr(t.args[0], t.bin("arith.addi", rows, t.expand(offs, 0))))
+        down = t.bin("arith.muli", t.expand(offs, 1), t.const(64, (), "i32"))
+        b = t.load(t.addptr(t.args[1], t.bin("arith.addi", down, t.expand(t.range(64), 0))))
+        t.yield_([t.dot(a, b, acc), t.bin("arith.addi", offs, step)])
+    where = t.bin("arith.addi", t.bin("arith.muli", t.expand(t.range(64), 1), t.const(64, (), "i32")), t.expand(t.range(64), 0))
+    t.store(t.addptr(t.args[2], where), total)
+    with mlir_context():
+        _, f = run_passes(str(t), context(), *PASSES)
+        (loop,) = (n for n in f.nodes() if n.name == "scf.for")
+        assert len(loop.results) == 3 and len({str(r.type) for r in loop.results[1:]}) == 2
+        assert [c for c in conversions(f) if c[2] == "i32"] == []
+
+
 def test_row_statistics_are_stored_from_the_layout_they_are_in():
     t = Text([("x", ptr("f32"), 16), ("o", ptr("f32"), 16)])
     i, j = t.range(32), t.range(128)
