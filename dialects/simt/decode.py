@@ -220,6 +220,15 @@ class _Decoder:
             env[d] = out
         return run
 
+    def alloca(self, op: Any) -> None:
+        """Each thread has its own copy, in memory that lives as long as the executor."""
+        count = self._constant_index(op.operands[0])
+        if count is None:
+            raise SimtError("an alloca of a size that is not constant")
+        t = self.type_of(ir.TypeAttr(op.attributes["elem_type"]).value)
+        size = -(-t.nbytes * count // 16) * 16
+        self.set_constant(op, self.executor.local_memory(size) + np.arange(self.threads, dtype=np.uint64) * np.uint64(size))
+
     def load(self, op: Any) -> Run:
         t, space = self.type_of(op.results[0].type), self.type_of(op.operands[0].type).space
         align = op.attributes["alignment"].value if "alignment" in op.attributes else 1
@@ -409,13 +418,18 @@ def _padded(t: VType, member: int) -> int:
 _HANDLERS: dict[str, Callable[[_Decoder, Any], Run | None]] = {
     "llvm.mlir.constant": _Decoder.mlir_constant, "llvm.mlir.undef": _Decoder.zero, "llvm.mlir.poison": _Decoder.zero,
     "llvm.mlir.zero": _Decoder.zero, "llvm.mlir.addressof": _Decoder.addressof, "llvm.getelementptr": _Decoder.getelementptr,
-    "llvm.load": _Decoder.load, "llvm.store": _Decoder.store, "llvm.addrspacecast": _Decoder.addrspacecast,
+    "llvm.alloca": _Decoder.alloca, "llvm.load": _Decoder.load, "llvm.store": _Decoder.store, "llvm.addrspacecast": _Decoder.addrspacecast,
     "llvm.atomicrmw": _Decoder.atomicrmw, "llvm.cmpxchg": _Decoder.cmpxchg, "llvm.insertvalue": _Decoder.insertvalue,
     "llvm.extractvalue": _Decoder.extractvalue, "llvm.insertelement": _Decoder.insertelement,
     "llvm.extractelement": _Decoder.extractelement, "llvm.shufflevector": _Decoder.shufflevector,
     "llvm.call_intrinsic": _Decoder.call_intrinsic, "llvm.inline_asm": _Decoder.inline_asm, "llvm.call": _Decoder.call,
     "llvm.fence": _Decoder.fence, "llvm.intr.assume": _Decoder.nothing,
 }
+
+
+# What has one value for the whole run.
+_CONSTANTS = frozenset({"llvm.mlir.constant", "llvm.mlir.undef", "llvm.mlir.poison", "llvm.mlir.zero", "llvm.mlir.addressof",
+                        "llvm.alloca"})
 
 
 def decode_function(executor: Any, func: Any, threads: int) -> Function:
@@ -432,12 +446,12 @@ def decode_function(executor: Any, func: Any, threads: int) -> Function:
     # Constants first: an op may come before its constant's block in the order.
     for ops in per_block:
         for op in ops:
-            if op.name.startswith("llvm.mlir."):
+            if op.name in _CONSTANTS:
                 decoder.decode(op)
     for b in order:
         block = Block()
         for op in per_block[b][:-1]:
-            if op.name.startswith("llvm.mlir."):
+            if op.name in _CONSTANTS:
                 continue
             try:
                 run = decoder.decode(op)

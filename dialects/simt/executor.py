@@ -87,7 +87,7 @@ class SimtExecutor:
             self.globals[name] = -(-shared_end // 16) * 16 if size else 0
             return size + self.globals[name] - shared_end if size else 0
         if "value" in op.attributes and isinstance(op.attributes["value"], ir.StringAttr):
-            data = np.frombuffer(op.attributes["value"].value_bytes + b"\0", np.uint8).copy()
+            data = np.frombuffer(op.attributes["value"].value_bytes, np.uint8).copy()
             address, size = address_range(data)
             self.globals[name] = address
             self._global_buffers.append((address, size, data))
@@ -104,6 +104,13 @@ class SimtExecutor:
         """The decoded function, or None where it is only declared."""
         op = self._functions.get(name)
         return self._decode(name) if op is not None and len(op.regions[0].blocks) else None
+
+    def local_memory(self, size: int) -> np.uint64:
+        """Address of fresh memory of ``size`` bytes a thread."""
+        data = np.zeros(size * self.num_threads + 16, np.uint8)
+        base = data.__array_interface__["data"][0]
+        self._global_buffers.append((base, data.nbytes, data))
+        return np.uint64(-(-base // 16) * 16)
 
     def semantics_for(self, text: str, constraints: str, operands: tuple[VType, ...], result: VType) -> Callable[..., Any] | None:
         factory = self._semantics.get(text)

@@ -109,6 +109,15 @@ class Machine:
     def store(self, addr: Array, value: Array, t: VType, space: int, align: int = 1) -> None:
         self.store_bytes(addr, to_bytes(value, t), space, align=align)
 
+    def read_string(self, address: int) -> str:
+        """The C string at a global address."""
+        data = bytearray()
+        while True:
+            byte = int(self.memory.load(np.array([address + len(data)], np.uint64), 1)[0, 0])
+            if byte == 0:
+                return data.decode(errors="replace")
+            data.append(byte)
+
     # -- atomics: threads take turns in order
     def atomic(self, addr: Array, t: VType, space: int, update: Callable[[Array, Array], Array],
                mask: Array | None = None) -> Array:
@@ -183,10 +192,6 @@ class Machine:
         # Groups are counted per thread on a device; here once for the block.
         if not self.full:
             raise SimtError(f"{what} reached by only some threads of the block")
-
-
-def _nan_max(a: Array, b: Array) -> Array:
-    return np.fmax(a, b)
 
 
 RMW: dict[str, Callable[[Array, Array], Array]] = {

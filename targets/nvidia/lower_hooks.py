@@ -75,6 +75,17 @@ class NvidiaHooks(TargetHooks):
         pairs = [ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in text]
         func.attributes["passthrough"] = ir.ArrayAttr.get(pairs)
 
+    # ------------------------------------------------------------------------------------------- printing, asserting
+    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[list[Any]]) -> None:
+        from tilewright.targets.nvidia import lower_debug
+
+        lower_debug.print_values(self, b, prefix, hex, is_signed, values)
+
+    def assert_failed(self, b: Any, message: str) -> None:
+        from tilewright.targets.nvidia import lower_debug
+
+        lower_debug.assert_failed(b, message)
+
     # ----------------------------------------------------------------------------------------------------- indices
     def thread_id(self, b: Any) -> Any:
         return b.call_intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", _i(32), [])

@@ -221,6 +221,46 @@ def _matrix_load(opcode: str, count: int) -> Callable[[CallInfo], Callable[..., 
     return lambda info: run
 
 
+def _vprintf(info: CallInfo) -> Callable[..., Array]:
+    """Appends (program, thread, text) to ``machine.output`` for each active thread."""
+    def run(m: Machine, text: Array, buffer: Array) -> Array:
+        pattern = m.read_string(int(text[0]))
+        for thread in np.flatnonzero(m.mask):
+            m.output.append((m.program_ids, int(thread), _format(m, pattern, int(buffer[thread]))))
+        return np.zeros(m.num_threads, np.uint32)
+
+    return run
+
+
+def _format(m: Machine, pattern: str, address: int) -> str:
+    def one(match: re.Match[str]) -> str:
+        nonlocal address
+        spec, kind = match.group(0), match.group(2)
+        if kind == "%":
+            return "%"
+        size = 8 if "ll" in spec or kind in "fa" else 4
+        address = -(-address // size) * size
+        raw = m.memory.load(np.array([address], np.uint64), size)
+        address += size
+        if kind in "fa":
+            value = float(raw.view(np.float64)[0, 0])
+            return value.hex() if kind == "a" else f"{value:f}"
+        number = int(raw.view(f"{'i' if kind == 'd' else 'u'}{size}")[0, 0])
+        return (spec.replace("ll", "")) % number
+
+    return re.sub(r"%(0?\d*(?:ll)?)([duxfa%])", one, pattern)
+
+
+def _assert_fail(info: CallInfo) -> Callable[..., None]:
+    def run(m: Machine, message: Array, file: Array, line: Array, function: Array, size: Array) -> None:
+        if m.mask.any():
+            thread = int(np.flatnonzero(m.mask)[0])
+            raise SimtError(f"{m.read_string(int(file[0]))}:{int(line[0])}: thread {thread}: assertion failed: "
+                            f"{m.read_string(int(message[0]))}")
+
+    return run
+
+
 def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     """The table for ``SimtExecutor``: intrinsics by name, then inline assembly."""
     table: dict[Any, Callable[[CallInfo], Callable[..., Any]]] = {
@@ -241,7 +281,7 @@ def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
         "llvm.nvvm.rcp.approx.ftz.f": _unary(lambda x: 1 / x, True), "llvm.nvvm.sqrt.approx.f": _unary(np.sqrt),
         "llvm.nvvm.sqrt.approx.ftz.f": _unary(np.sqrt, True), "llvm.nvvm.sqrt.rn.f": _unary(np.sqrt),
         "llvm.nvvm.div.full": _divide, "llvm.nvvm.div.rn.f": _divide, "llvm.nvvm.div.approx.f": _divide,
-        "llvm.nvvm.tanh.approx.f32": _unary(np.tanh),
+        "llvm.nvvm.tanh.approx.f32": _unary(np.tanh), "vprintf": _vprintf, "__assertfail": _assert_fail,
     }
     for i, axis in enumerate("xyz"):
         table[f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}"] = _index(lambda m, i=i: m.program_ids[i])  # type: ignore[misc]

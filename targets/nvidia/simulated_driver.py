@@ -74,7 +74,13 @@ class SimulatedDriver:
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
-            handle.executor.run((gx, gy, gz), args, whole_process=True)
+            output = handle.executor.machine.output
+            output.clear()
+            try:
+                handle.executor.run((gx, gy, gz), args, whole_process=True)
+            finally:
+                for _, _, text in output:
+                    print(text, end="")
 
         return launch
 

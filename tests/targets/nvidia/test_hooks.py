@@ -194,3 +194,24 @@ def test_async_copy(size, cache, opcode, wait):
     np.testing.assert_array_equal(out, np.concatenate([x, np.zeros(14 * words, np.int32)]))
     assert f"cp.async{opcode}" in kernel.ptx()
     kernel.cubin()
+
+
+def test_print_and_assert():
+    def body(b, h, tid, args):
+        h.print_values(b, "50% x: ", False, [1, 0, 1], [[b.sub(tid, b.i32(1))], [b.zext(tid, b.t_i64)], [b.const(b.t_f16, 1.5)]])
+        h.print_values(b, "h ", True, [0], [[tid]])
+        h.print_values(b, "here", False, [], [])
+        b.if_then(b.icmp("sgt", args[0], b.i32(3)), lambda: h.assert_failed(b, "n is too large"))
+    kernel = elementwise(["i32"], body)
+    with pytest.raises(SimtError, match="<unknown>:0: thread 0: assertion failed: n is too large"):
+        kernel.run(4)
+    from tilewright.dialects.context import mlir_context
+    from tilewright.targets.nvidia.simulate import simulate
+    with mlir_context():
+        output = simulate(kernel.module, "k", 1, 0, (2,), [3]).machine.output
+    assert len(output) == 2 * 5 * 32
+    lines = [text for program, thread, text in output if thread == 5 and program == (1, 0, 0)]
+    start = "pid (1, 0, 0) thread 5 "
+    assert lines == [start + end + "\n" for end in ("50% x: 4", "50% x: 5", "50% x: 1.500000", "h 0x00000005", "here")]
+    assert "vprintf" in kernel.ptx() and "__assertfail" in kernel.ptx()
+    kernel.cubin()

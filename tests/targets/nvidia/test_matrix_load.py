@@ -7,12 +7,10 @@ import pytest
 from nvidia_harness import Kernel
 from tilewright.dialects import encodings, ttg
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lowering.context import LoweringContext
 from tilewright.dialects.lowering.shared_ops import View, buffer, load_registers
 from tilewright.dialects.matrix_ops import register_rows
 from tilewright.targets.nvidia.emit import ptxas
-from tilewright.targets.nvidia.lower_hooks import NvidiaHooks
 from tilewright.targets.nvidia.matrix_load import plan_matrix_load
 from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS
 
