@@ -51,10 +51,11 @@ def memdesc_bytes(type_: Any) -> int:
 
 
 def stage_bytes(type_: Any) -> int:
-    """Bytes from one stage of a memdesc to the next: the buffer of its innermost dims, which the encoding orders."""
+    """Bytes from one stage of a memdesc to the next: the buffer of its innermost dims, which the encoding orders, up to a
+    multiple of 16."""
     shape, encoding = type_.shape, downcast(type_.encoding)
     rank = encoding_rank(encoding, len(shape))
-    return shared_elements(shape[len(shape) - rank:], encoding) * storage_bits(type_.element_type) // 8
+    return -(-shared_elements(shape[len(shape) - rank:], encoding) * storage_bits(type_.element_type) // 8 // 16) * 16
 
 
 def encoding_rank(encoding: Any, default: int) -> int:

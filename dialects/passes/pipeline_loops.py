@@ -1,0 +1,351 @@
+"""Software pipelining: the loads that feed a loop's dots are issued iterations ahead of their use.
+
+A loop as optimize_dot_operands leaves it, with ``num_stages = S`` (the loop's ``tt.num_stages``, else the launch option)::
+
+    for i:                                   alloc S buffers; copy 0 … S-2 ahead, a commit group each
+      x = tt.load p                          for i:
+      m = local_alloc x            →           async_wait {S-2}          iteration i's data is there
+      d = local_load m                         copy iteration i+S-1 into the slot read in iteration i-1; commit
+      c = dot d, …                             d = local_load slot[i mod S]
+      p += step                                c = dot d, …
+                                             async_wait {0}
+
+The distance is S-1 iterations and the buffers S (see Scheduler._buffers for when they are S-1 and the copy comes last). Loads needed
+before different dots (K and V of attention) are groups of their own, each waited for where its data is first read, with
+all later groups left in flight. What a load's addresses and mask depend on (the loop variable, pointers that advance) is computed
+ahead by a copy of those ops; beyond the last iteration the mask is false, so that loops of any trip count, zero included,
+touch no memory that the kernel does not.
+
+Loads that an async copy cannot do (too narrow, ``other`` not zero, addresses that are loaded themselves, a target without async
+copies) are prefetched in registers: issued one iteration early, carried by the loop, and stored to shared memory as before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, type_info, with_encoding
+from tilewright.dialects.passes.pipeline_schedule import LoopPlan, PipelinedLoad, Scheduler, Slice, constant, trip_count
+from tilewright.dialects.pipeline import PassContext
+
+
+def run(module: Any, ctx: PassContext) -> None:
+    """Before: dots read their operands by local_load of a local_alloc of a tt.load. After: see the module's text. The ops that
+    only the moved loads needed are left for dce_cse."""
+    done: set[Any] = set()  # loops seen: what they became, or themselves where there is nothing to do
+    while _one(module, ctx, done):
+        pass  # a mirror is stale once a loop was rebuilt: look again
+
+
+def _one(module: Any, ctx: PassContext, done: set[Any]) -> bool:
+    for function in functions(module):
+        scheduler = Scheduler(function, ctx)
+        for loop in scheduler.loops():
+            if loop.op in done:
+                continue
+            plan = scheduler.plan(loop)
+            if plan is not None:
+                done.add(Expander(function, plan).run())
+                return True
+            done.add(loop.op)
+    return False
+
+
+class Emitter:
+    """Creates ops at ``ip``; integer arithmetic on known constants is done here."""
+
+    def __init__(self, location: Any, ip: Any):
+        self.location, self.ip = location, ip
+        self.known: dict[Any, int] = {}
+
+    def op(self, name: str, results: list[Any], operands: list[Any], attributes: dict[str, Any] | None = None) -> Any:
+        return ir.Operation.create(name, results=results, operands=operands, attributes=attributes or {}, loc=self.location, ip=self.ip)
+
+    def int(self, type_: Any, value: int) -> Any:
+        result = self.op("arith.constant", [type_], [], {"value": ir.IntegerAttr.get(type_, value)}).result
+        self.known[result] = value
+        return result
+
+    def binary(self, name: str, a: Any, b: Any) -> Any:
+        x, y = self.known.get(a), self.known.get(b)
+        if x is not None and y is not None:
+            value = {"arith.addi": x + y, "arith.subi": x - y, "arith.muli": x * y}[name]
+            if -(1 << 31) <= value < 1 << 31:
+                return self.int(a.type, value)
+        return self.op(name, [a.type], [a, b]).result
+
+    def compare(self, predicate: int, a: Any, b: Any) -> Any:
+        attr = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+        return self.op("arith.cmpi", [ir.IntegerType.get_signless(1)], [a, b], {"predicate": attr}).result
+
+
+SLT, EQ = 2, 0
+
+
+class Ahead:
+    """Copies ops of one iteration for another: ``mapping`` says what the loop variable and the carried values are there.
+
+    ``predicate``: i1, whether that iteration exists; None: it does. Loads on the way are masked by it.
+    """
+
+    def __init__(self, function: Function, loop: Node, emitter: Emitter, mapping: dict[Any, Any], predicate: Any):
+        self.function, self.body, self.emitter, self.mapping, self.predicate = function, loop.regions[0], emitter, mapping, predicate
+
+    def value(self, value: Any) -> Any:
+        """``value``, which the original iteration computes, in the other one."""
+        work = [value]
+        while work:
+            v = work[-1]
+            node = self.function.def_node(v)
+            if v in self.mapping or node is None or node.region is not self.body:
+                work.pop()
+                continue
+            missing = [o for o in node.operands if o not in self.mapping and self._inside(o)]
+            if missing:
+                work += missing
+                continue
+            operands = [self.mapping.get(o, o) for o in node.operands]
+            if node.name == "tt.load":
+                new = self.load(node, operands)
+            else:
+                new = node.op.clone(ip=self.emitter.ip)
+                for i, o in enumerate(operands):
+                    new.operands[i] = o
+            self.mapping.update(zip(node.results, new.results))
+            work.pop()
+        return self.mapping.get(value, value)
+
+    def _inside(self, value: Any) -> bool:
+        node = self.function.def_node(value)
+        return node is not None and node.region is self.body
+
+    def mask(self, load: Node, mask: Any) -> Any:
+        """The load's mask (or None) where the iteration exists."""
+        if self.predicate is None:
+            return mask
+        result = load.results[0].type
+        info = type_info(result)
+        if info.shape is None:
+            type_, exists = self.predicate.type, self.predicate
+        else:
+            type_ = ir.RankedTensorType.get(list(info.shape), self.predicate.type)
+            if info.encoding is not None:
+                type_ = with_encoding(type_, info.encoding)
+            exists = self.emitter.op("tt.splat", [type_], [self.predicate]).result
+        return exists if mask is None else self.emitter.op("arith.andi", [type_], [mask, exists]).result
+
+    def load(self, node: Node, operands: list[Any] | None = None) -> Any:
+        """The load op itself, masked."""
+        operands = [self.value(o) for o in node.operands] if operands is None else operands
+        mask = self.mask(node, operands[1] if len(operands) > 1 else None)
+        operands = [operands[0]] + ([mask] if mask is not None else []) + operands[2:]
+        attributes = {n: node.op.attributes[n] for n in attribute_names(node.op)}
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, int(mask is not None), int(len(operands) > 2)])
+        return ir.Operation.create("tt.load", results=[node.results[0].type], operands=operands, attributes=attributes,
+                                   loc=node.op.location, ip=self.emitter.ip)
+
+
+class Expander:
+    """Rewrites one loop by its plan."""
+
+    def __init__(self, function: Function, plan: LoopPlan):
+        self.function, self.plan, self.loop = function, plan, plan.loop
+        self.i32 = ir.IntegerType.get_signless(32)
+        self.token = ttg.AsyncTokenType.get()
+        self.copies = [c for group in plan.groups for c in group]
+        self.carried_by: dict[int, list[int]] = {}  # distance → numbers of the carried values that are needed ahead
+        for distance, loads in ((plan.distance, self.copies), (1, plan.registers)):
+            if loads:
+                needed = Slice(function, self.loop, [v for c in loads for v in c.load.operands]).carried
+                self.carried_by[distance] = sorted(needed | set(self.carried_by.get(distance, ())))
+        self.buffers: dict[int, Any] = {}  # id of a load's node → its multi-stage buffer
+
+    # -- before the loop
+    def run(self) -> Any:
+        """The new loop's op."""
+        plan, loop = self.plan, self.loop
+        before = Emitter(loop.op.location, ir.InsertionPoint(loop.op))
+        for v in loop.operands[:3]:
+            if (number := constant(self.function, v)) is not None:
+                before.known[v] = number
+        lower, upper, step = loop.operands[:3]
+        trips = trip_count(self.function, loop)
+        for c in self.copies:
+            self.buffers[id(c.load)] = before.op("ttg.local_alloc", [self._buffer_type(c)], [],
+                                                 {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0])}).result
+        ahead_values: dict[int, list[Any]] = {}
+        prefetched: list[Any] = []
+        for distance, carried in self.carried_by.items():
+            now = {i: loop.operands[3 + i] for i in carried}
+            for d in range(distance):
+                mapping = {loop.regions[0].args[0]: self._advanced(before, lower, step, d)}
+                mapping.update({loop.regions[0].args[1 + i]: v for i, v in now.items()})
+                exists = None if trips is not None and trips > d else \
+                    before.compare(SLT, lower, self._advanced(before, upper, step, -d))
+                ahead = Ahead(self.function, loop, before, mapping, exists)
+                if self.copies and distance == plan.distance:
+                    for group in plan.groups:
+                        self._issue(ahead, group, before.int(self.i32, d))
+                if plan.registers and distance == 1:
+                    prefetched = [ahead.load(c.load).result for c in plan.registers]
+                now = {i: ahead.value(loop.regions[0].ops[-1].operands[i]) for i in carried}
+            ahead_values[distance] = [now[i] for i in carried]
+        strides = {distance: before.binary("arith.muli", before.int(step.type, distance), step) for distance in self.carried_by}
+        bounds = {distance: before.binary("arith.subi", upper, strides[distance]) for distance in self.carried_by}
+        extra = [v for distance in self.carried_by for v in ahead_values[distance]] + prefetched
+        rotating = bool(self.copies) and plan.buffers > 1
+        if rotating:
+            extra.append(before.int(self.i32, 0))
+        return self._rebuild(extra, strides, bounds, rotating)
+
+    def _advanced(self, emitter: Emitter, value: Any, step: Any, times: int) -> Any:
+        """``value + times · step``."""
+        if times == 0:
+            return value
+        stride = emitter.binary("arith.muli", emitter.int(step.type, abs(times)), step)
+        return emitter.binary("arith.addi" if times > 0 else "arith.subi", value, stride)
+
+    def _buffer_type(self, copy: PipelinedLoad) -> Any:
+        assert copy.alloc is not None
+        type_ = copy.alloc.results[0].type
+        return ttg.MemDescType.of([self.plan.buffers, *type_.shape], type_.element_type, type_.encoding, True)
+
+    def _slot(self, emitter: Emitter, copy: PipelinedLoad, index: Any) -> Any:
+        assert copy.alloc is not None
+        type_ = copy.alloc.results[0].type
+        view = ttg.MemDescType.of(type_.shape, type_.element_type, type_.encoding, True)
+        return emitter.op("ttg.memdesc_index", [view], [self.buffers[id(copy.load)], index]).result
+
+    def _issue(self, ahead: Ahead, group: list[PipelinedLoad], index: Any) -> None:
+        """Start the group's copies of the iteration ``ahead`` into slot ``index``, and close the commit group."""
+        emitter = ahead.emitter
+        outer = emitter.location
+        tokens = []
+        for c in group:
+            node = c.load
+            emitter.location = node.op.location
+            operands = [ahead.value(v) for v in node.operands[:2]]
+            mask = ahead.mask(node, operands[1] if len(operands) > 1 else None)
+            view = self._slot(emitter, c, index)
+            attributes = {n: node.op.attributes[n] for n in ("cache", "evict", "is_volatile")}
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, int(mask is not None), 0])
+            tokens.append(emitter.op("ttg.async_copy_global_to_local", [self.token],
+                                     [operands[0], view] + ([mask] if mask is not None else []), attributes).result)
+        emitter.location = outer
+        emitter.op("ttg.async_commit_group", [self.token], tokens)
+
+    # -- the loop
+    def _rebuild(self, extra: list[Any], strides: dict[int, Any], bounds: dict[int, Any], rotating: bool) -> Any:
+        plan, loop, old = self.plan, self.loop, self.loop.op
+        body = loop.regions[0]
+        inits = [*loop.operands[3:], *extra]
+        attributes = {n: old.attributes[n] for n in attribute_names(old)}
+        new = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*loop.operands[:3], *inits],
+                                  attributes=attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old))
+        types = [body.args[0].type] + [v.type for v in inits]
+        block = new.regions[0].blocks.append(*types, arg_locs=[old.location] * len(types))
+        for node in body.ops:
+            block.append(node.op)
+        arguments = list(block.arguments)
+        own, added = arguments[1:len(body.args)], arguments[len(body.args):]
+        end = body.ops[-1]
+        emitter = Emitter(old.location, ir.InsertionPoint(end.op))
+        iterations: dict[int, Ahead] = {}
+        at = 0
+        for distance, carried in self.carried_by.items():
+            mapping = dict(zip((body.args[1 + i] for i in carried), added[at:at + len(carried)]))
+            at += len(carried)
+            iterations[distance] = Ahead(self.function, loop, emitter, mapping, None)
+        registers = added[at:at + len(plan.registers)]
+        phase = added[-1] if rotating else None
+        # each iteration ahead begins with its loop variable and whether it exists
+        emitter.ip = ir.InsertionPoint(body.ops[0].op)
+        for distance, ahead in iterations.items():
+            ahead.mapping[body.args[0]] = emitter.binary("arith.addi", arguments[0], strides[distance])
+            ahead.predicate = emitter.compare(SLT, arguments[0], bounds[distance])
+        next_phase = None
+        extract = insert = phase
+        if self.copies:
+            if not rotating:
+                extract = insert = emitter.int(self.i32, 0)
+            else:
+                one, last, zero = emitter.int(self.i32, 1), emitter.int(self.i32, plan.buffers - 1), emitter.int(self.i32, 0)
+                wraps = emitter.compare(EQ, phase, last)
+                next_phase = emitter.op("arith.select", [self.i32], [wraps, zero, emitter.binary("arith.addi", phase, one)]).result
+                if plan.buffers > plan.distance:
+                    first = emitter.compare(EQ, phase, zero)
+                    insert = emitter.op("arith.select", [self.i32], [first, last, emitter.binary("arith.subi", phase, one)]).result
+        prefetches = self._place_prefetches(iterations, emitter)
+        self._place_copies(iterations, emitter, extract, insert)
+        # the values ahead of the next iteration
+        emitter.ip = ir.InsertionPoint(end.op)
+        yielded = list(end.operands)
+        for distance, carried in self.carried_by.items():
+            yielded += [iterations[distance].value(end.operands[i]) for i in carried]
+        yielded += prefetches
+        if rotating:
+            yielded.append(next_phase)
+        ir.Operation.create("scf.yield", operands=yielded, loc=end.op.location, ip=ir.InsertionPoint(end.op))
+        for c, register in zip(plan.registers, registers):
+            c.load.results[0].replace_all_uses_with(register)
+        for before, after in zip(body.args, [arguments[0], *own]):
+            before.replace_all_uses_with(after)
+        end.op.erase()
+        for c in self.copies:
+            self._read_from_slot(c)
+        for i, result in enumerate(loop.results):
+            result.replace_all_uses_with(new.results[i])
+        if self.copies:
+            ir.Operation.create("ttg.async_wait", results=[self.token], operands=[], loc=old.location, ip=ir.InsertionPoint(old),
+                                attributes={"num": ir.IntegerAttr.get(self.i32, 0)})
+        old.erase()
+        return new
+
+    def _place_prefetches(self, iterations: dict[int, Ahead], emitter: Emitter) -> list[Any]:
+        """Issue the next iteration's register loads where this one's have been stored to shared memory."""
+        made = []
+        for c in self.plan.registers:
+            body = self.loop.regions[0].ops
+            emitter.ip = ir.InsertionPoint(body[min(c.position + 1, len(body) - 1)].op)
+            # ops copied for one load may be needed by another that stands before: each load makes its own
+            ahead = iterations[1]
+            own = Ahead(self.function, self.loop, emitter, dict(ahead.mapping), ahead.predicate)
+            made.append(own.load(c.load).result)
+        return made
+
+    def _place_copies(self, iterations: dict[int, Ahead], emitter: Emitter, extract: Any, insert: Any) -> None:
+        plan = self.plan
+        body = self.loop.regions[0].ops
+        count = len(plan.groups)
+        early = plan.buffers > plan.distance
+        self._slots: dict[int, Any] = {}
+        for j, group in enumerate(plan.groups):
+            emitter.ip = ir.InsertionPoint(body[group[0].position].op)
+            left = plan.distance * count - 1 if early else plan.distance * count - j - 1
+            emitter.op("ttg.async_wait", [self.token], [], {"num": ir.IntegerAttr.get(self.i32, left)})
+            if early:
+                self._issue(iterations[plan.distance], group, insert)
+            for c in group:
+                self._slots[id(c.load)] = self._slot(emitter, c, extract)
+        if not early:
+            emitter.ip = ir.InsertionPoint(body[-1].op)
+            for group in plan.groups:
+                self._issue(iterations[plan.distance], group, insert)
+
+    def _read_from_slot(self, copy: PipelinedLoad) -> None:
+        """The buffer's readers read the slot; other users of the load get a local_load in its layout."""
+        assert copy.alloc is not None
+        slot = self._slots[id(copy.load)]
+        copy.alloc.results[0].replace_all_uses_with(slot)
+        others = [user for user, _ in self.function.uses(copy.load.results[0]) if user is not copy.alloc]
+        copy.alloc.op.erase()
+        if others:
+            owner = slot.owner
+            emitter = Emitter(copy.load.op.location, None)
+            following = owner.operation if hasattr(owner, "operation") else owner
+            emitter.ip = ir.InsertionPoint.after(following)
+            again = emitter.op("ttg.local_load", [copy.load.results[0].type], [slot],
+                               {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0])}).result
+            copy.load.results[0].replace_all_uses_with(again)

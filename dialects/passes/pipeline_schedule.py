@@ -1,0 +1,270 @@
+"""What pipeline_loops decides: which loads of a loop are issued ahead of time, how, how far, and where they are waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.dialects import encodings, ttg
+from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.structure import Function, Node, type_info
+from tilewright.dialects.passes import fold_constants
+from tilewright.dialects.passes.allocate_shared_memory import stage_bytes
+from tilewright.dialects.passes.dce_cse import is_pure
+from tilewright.dialects.pipeline import PassContext
+
+ALLOC = "ttg.local_alloc"
+# between a load and the dot that it feeds
+_ON_THE_WAY = frozenset((ALLOC, "ttg.local_load", "ttg.memdesc_trans", "ttg.convert_layout", "tt.trans", "tt.fp_to_fp", "tt.bitcast",
+                         "tt.reshape", "arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp",
+                         "arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.bitcast"))
+_POINTER_OPS = frozenset(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "ttg.convert_layout", "tt.reshape",
+                          "tt.trans"))
+# nothing is loaded ahead over these
+_FENCES = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "ttg.barrier", "tt.assert", "scf.for", "scf.while"))
+
+
+@dataclass
+class PipelinedLoad:
+    """``alloc``: the local_alloc that the load fills, for an async copy; None: prefetched in registers."""
+
+    load: Node
+    alloc: Node | None
+    position: int  # of the first use, in the loop's body
+
+    @property
+    def is_async(self) -> bool:
+        return self.alloc is not None
+
+
+@dataclass
+class LoopPlan:
+    """``groups`` of async loads that are waited for together, in order; ``distance``: iterations that they are ahead;
+    ``buffers``: stages of each buffer, ``distance`` or one more; ``registers``: loads prefetched one iteration ahead."""
+
+    loop: Node
+    groups: list[list[PipelinedLoad]] = field(default_factory=list)
+    registers: list[PipelinedLoad] = field(default_factory=list)
+    distance: int = 1
+    buffers: int = 1
+
+
+class Slice:
+    """What of one iteration must be computed to know ``roots`` (the operands of loads): ``nodes`` of the loop's body and
+    ``carried`` (numbers of loop-carried values). ``ok`` is False where that is not pure, ``loads`` where it reads memory."""
+
+    def __init__(self, function: Function, loop: Node, roots: list[Any]):
+        body = loop.regions[0]
+        self.nodes: set[int] = set()
+        self.carried: set[int] = set()
+        self.ok, self.loads = True, False
+        work, seen = list(roots), set()
+        while work:
+            value = work.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            node = function.def_node(value)
+            if node is None:
+                region, index = function.arg_of[value]
+                if region is body and index > 0:
+                    self.carried.add(index - 1)
+                    work.append(body.ops[-1].operands[index - 1])
+                continue
+            if node.region is not body:
+                continue
+            if node.name == "tt.load" and not node.bool_attr("is_volatile"):
+                self.loads = True
+            elif not is_pure(node) or node.name == "tt.dot" or node.name.startswith("scf."):
+                self.ok = False
+                return
+            self.nodes.add(id(node))
+            work.extend(node.operands)
+
+
+def constant(function: Function, value: Any) -> int | None:
+    """The integer that arith.constant gives ``value``."""
+    node = function.def_node(value)
+    if node is None or node.name != "arith.constant":
+        return None
+    number = fold_constants.attribute_value(node.attr("value"))
+    return int(number) if number is not None else None
+
+
+def trip_count(function: Function, loop: Node) -> int | None:
+    """The number of iterations where the bounds are constants."""
+    lower, upper, step = (constant(function, v) for v in loop.operands[:3])
+    if lower is None or upper is None or not step:
+        return None
+    return max(0, -(-(upper - lower) // step))
+
+
+def base_pointers(function: Function, pointer: Any) -> set[Any] | None:
+    """The function arguments that a pointer may be based on; None where that is not known."""
+    bases: set[Any] = set()
+    work, seen = [pointer], set()
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = function.def_node(value)
+        if node is not None:
+            if node.name in _POINTER_OPS:
+                work.append(node.operands[0])
+            elif node.name == "arith.select":
+                work += node.operands[1:]
+            elif node.name == "scf.for":
+                index = node.results.index(value)
+                work += [node.operands[3 + index], node.regions[0].ops[-1].operands[index]]
+            elif node.name == "scf.if":
+                index = node.results.index(value)
+                work += [r.ops[-1].operands[index] for r in node.regions]
+            else:
+                return None
+            continue
+        region, index = function.arg_of[value]
+        parent = region.parent
+        if parent.name == "func.func":
+            bases.add(value)
+        elif parent.name == "scf.for" and index > 0:
+            work += [parent.operands[index + 2], region.ops[-1].operands[index - 1]]
+        else:
+            return None
+    return bases
+
+
+class Scheduler:
+    """Plans of one function's innermost loops."""
+
+    def __init__(self, function: Function, ctx: PassContext):
+        self.function, self.ctx = function, ctx
+        self._axis_info: AxisInfoAnalysis | None = None
+
+    def loops(self) -> list[Node]:
+        """Loops with a dot directly in their body."""
+        return [n for n in self.function.nodes() if n.name == "scf.for" and any(m.name == "tt.dot" for m in n.regions[0].ops)]
+
+    def plan(self, loop: Node) -> LoopPlan | None:
+        """What to do with the loop; None for nothing."""
+        attributes = loop.op.attributes
+        stages = loop.int_attr("tt.num_stages") if "tt.num_stages" in attributes else self.ctx.num_stages
+        inner = list(loop.walk())
+        if stages < 2 or "unsignedCmp" in attributes or any(n.name in _FENCES or self._may_act(n) for n in inner):
+            return None
+        stores = [n for n in inner if n.name == "tt.store"]
+        body = loop.regions[0].ops
+        position = {id(n): i for i, n in enumerate(body)}
+        plan = LoopPlan(loop, distance=stages - 1)
+        copies: list[PipelinedLoad] = []
+        for node in body:
+            if node.name != "tt.load" or node.bool_attr("is_volatile") or not self._feeds_dot(node, loop):
+                continue
+            ahead = Slice(self.function, loop, node.operands)
+            if not ahead.ok or not self._independent(node, stores):
+                continue
+            uses = self.function.uses(node.results[0])
+            first = min(position[id(self._top(user, loop))] for user, _ in uses)
+            alloc = next((user for user, _ in uses if user.name == ALLOC and user.region is node.region), None)
+            if alloc is not None and not ahead.loads and self._copyable(node, alloc):
+                copies.append(PipelinedLoad(node, alloc, first))
+            else:
+                plan.registers.append(PipelinedLoad(node, None, first))
+        self._group(plan, copies, body)
+        if plan.groups:
+            plan.buffers = self._buffers(plan)
+        return plan if plan.groups or plan.registers else None
+
+    @staticmethod
+    def _may_act(node: Node) -> bool:
+        return node.name in ("tt.extern_elementwise", "tt.elementwise_inline_asm") and not node.bool_attr("pure")
+
+    @staticmethod
+    def _top(node: Node, loop: Node) -> Node:
+        """The op of the loop's body that is ``node`` or holds it."""
+        while node.parent is not loop:
+            assert node.parent is not None
+            node = node.parent
+        return node
+
+    def _feeds_dot(self, load: Node, loop: Node) -> bool:
+        work, seen = list(load.results), set()
+        while work:
+            value = work.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            for user, index in self.function.uses(value):
+                if user.name == "tt.dot" and index < 2:
+                    return True
+                if user.name in _ON_THE_WAY and user.region is load.region:
+                    work += user.results
+        return False
+
+    def _independent(self, load: Node, stores: list[Node]) -> bool:
+        """Whether no store of the loop may write what the load of a later iteration reads. Kernel arguments are taken for
+        distinct memory, as in Triton."""
+        if not stores:
+            return True
+        read = base_pointers(self.function, load.operands[0])
+        if read is None:
+            return False
+        for store in stores:
+            written = base_pointers(self.function, store.operands[0])
+            if written is None or written & read:
+                return False
+        return True
+
+    # -- async copies
+    def _copyable(self, load: Node, alloc: Node) -> bool:
+        """Whether each thread's part of the load moves in units that the target copies asynchronously, zeros where masked."""
+        sizes = self.ctx.capabilities.async_copy_bytes
+        if not sizes or type_info(load.results[0].type).encoding is None:
+            return False
+        if len(load.operands) == 3:
+            node = self.function.def_node(load.operands[2])
+            if node is None or node.name != "arith.constant" or fold_constants.attribute_value(node.attr("value")) != 0:
+                return False
+        return copy_bytes(self._axis(), load, alloc) in sizes
+
+    def _axis(self) -> AxisInfoAnalysis:
+        if self._axis_info is None:
+            self._axis_info = AxisInfoAnalysis(function=self.function)
+        return self._axis_info
+
+    @staticmethod
+    def _group(plan: LoopPlan, copies: list[PipelinedLoad], body: list[Node]) -> None:
+        """Loads whose data is needed before the same dot share a commit group and a wait."""
+        copies.sort(key=lambda c: c.position)
+        for copy in copies:
+            last = plan.groups[-1] if plan.groups else None
+            if last is not None and not any(n.name == "tt.dot" for n in body[last[0].position:copy.position]):
+                last.append(copy)
+            else:
+                plan.groups.append([copy])
+
+    def _buffers(self, plan: LoopPlan) -> int:
+        """``distance + 1`` stages, so that one barrier an iteration is enough (it frees the slot read in the last iteration
+        and shows the data just waited for), unless that leaves room for fewer than two blocks at once where ``distance``
+        stages would leave more; then ``distance`` stages, refilled at the end of the iteration, after a second barrier."""
+        size = sum(stage_bytes(c.alloc.results[0].type) for group in plan.groups for c in group if c.alloc is not None)
+        limit = self.ctx.capabilities.max_shared_bytes
+        lean, roomy = (limit // max(1, size * n) for n in (plan.distance, plan.distance + 1))
+        return plan.distance + 1 if roomy >= min(lean, 2) else plan.distance
+
+
+def copy_bytes(axis: AxisInfoAnalysis, load: Node, alloc: Node) -> int:
+    """Bytes of one vector with which a thread can copy the load's tensor into the buffer: as the lowering will cut it."""
+    from tilewright.dialects.lowering.async_copy import copy_groups
+    from tilewright.dialects.lowering.context import SharedMemory
+    from tilewright.dialects.lowering.shared_ops import View
+
+    type_ = alloc.results[0].type
+    assert isinstance(type_, ttg.MemDescType)
+    shape = tuple(type_.shape)
+    memory = SharedMemory(None, None, shape, encodings.to_linear_layout(shape, type_.encoding), (0,) * len(shape), type_.encoding)
+    pointer, mask = (*load.operands, None)[:2]
+    limits = [axis.vector_elements(pointer, d, mask) for d in range(len(shape))]
+    bits = encodings.storage_bits(type_.element_type)
+    groups = copy_groups(encodings.layout_of(load.results[0].type), View(memory), [min(n, 128 // bits) for n in limits])
+    return len(groups[0]) * bits // 8 if groups else 0
