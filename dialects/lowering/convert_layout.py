@@ -225,7 +225,7 @@ def plan_of(op: Any) -> ConvertPlan:
     return plan_between(layout_of(src), layout_of(dst), ir.RankedTensorType(src).element_type)
 
 
-def scratch_bytes(op: Any, hooks: Any = None) -> int:
+def convert_scratch_bytes(op: Any, hooks: Any = None) -> int:
     """Bytes of shared memory that lowering a ttg.convert_layout uses; 0 where none."""
     return plan_of(op).scratch_bytes
 

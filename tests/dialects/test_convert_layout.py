@@ -20,10 +20,10 @@ from tilewright.dialects.lowering import convert_plan as P
 from tilewright.dialects.lowering import registry
 from tilewright.dialects.lowering.builder import LLVMBuilder
 from tilewright.dialects.lowering.convert_layout import (
+    convert_scratch_bytes,
     emit_convert,
     lower_convert_layout,
     plan_of,
-    scratch_bytes,
 )
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.lowering.indices import Indices
@@ -453,5 +453,5 @@ def test_the_op_is_lowered_by_its_types():
     module = ir.Module.parse(text)
     op = module.body.operations[0].regions[0].blocks[0].operations[0].operation
     plan = plan_of(op)
-    assert plan.kind == "shared" and scratch_bytes(op) == plan.scratch_bytes == 2048
+    assert plan.kind == "shared" and convert_scratch_bytes(op) == plan.scratch_bytes == 2048
     assert registry._table["ttg.convert_layout"] is lower_convert_layout
