@@ -39,23 +39,6 @@ class SharedMemory:
         return replace(self, **changes)
 
 
-@dataclass(frozen=True)
-class MatrixLoadPlan:
-    """What ``hooks.load_matrix`` is offered: a whole local_load.
-
-    memory: the source. layout: of the result's registers. element_bits. type: the result's tensor type.
-    thread_flat(columns, constant): i32 row-major element number by the thread's bits, as ``Indices.combined``.
-    offset(flat constants): see ``shared_ops``. The hook returns one LLVM value a register of ``layout``, or None.
-    """
-
-    memory: SharedMemory
-    layout: LinearLayout
-    element_type: Any
-    element_bits: int
-    type: Any
-    ctx: Any
-
-
 class LoweringContext:
     """One a function. ``b`` is the builder; ``hooks`` the target's; ``options`` the launch options.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.dialects.lowering.builder import LLVMBuilder
 from tilewright.dialects.linear_layout import LinearLayout
+from tilewright.dialects.lowering.builder import LLVMBuilder
 
 
 class Indices:

@@ -1,0 +1,161 @@
+"""scf.for, scf.if and scf.while become blocks with one argument a register; combiner regions are inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.dialects.lowering.context import LoweringContext, SharedMemory
+from tilewright.dialects.lowering.registry import lowers
+
+
+def flatten(values: Sequence[Any]) -> list[Any]:
+    """LLVM values of several lowered values; of a memdesc its base pointer (the rest is static)."""
+    out: list[Any] = []
+    for v in values:
+        if isinstance(v, SharedMemory):
+            out.append(v.base)
+        else:
+            out += v
+    return out
+
+
+def unflatten(flat: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    """``flat`` cut into lowered values of the shapes of ``like``."""
+    out: list[Any] = []
+    at = 0
+    for v in like:
+        if isinstance(v, SharedMemory):
+            out.append(v.with_(base=flat[at]))
+            at += 1
+        else:
+            out.append(list(flat[at:at + len(v)]))
+            at += len(v)
+    return out
+
+
+def _check_views(before: Sequence[Any], after: Sequence[Any], what: str) -> None:
+    for a, b in zip(before, after, strict=True):
+        if isinstance(a, SharedMemory) and (a.layout, a.offsets, a.shape) != (b.layout, b.offsets, b.shape):
+            raise ValueError(f"{what} carries shared-memory views of different form: {a} and {b}")
+
+
+def _bind(ctx: LoweringContext, values: Sequence[Any], lowered: Sequence[Any]) -> None:
+    for v, x in zip(values, lowered, strict=True):
+        ctx.set(v, x)
+
+
+@lowers("scf.for")
+def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
+    b, node = ctx.b, ctx.node
+    lower, upper, step = (ctx.scalar(v) for v in node.operands[:3])
+    initial = [ctx.get(v) for v in node.operands[3:]]
+    region = node.regions[0]
+    unsigned = "unsignedCmp" in op.attributes
+    types = [lower.type, *(v.type for v in flatten(initial))]
+    header = b.block(types)
+    body = b.block(after=header)
+    b.br(header, [lower, *flatten(initial)])
+    b.set_block(header)
+    induction, *flat = header.arguments
+    carried = unflatten(flat, initial)
+    compare = b.icmp("ult" if unsigned else "slt", induction, upper)
+    b.set_block(body)
+    _bind(ctx, region.args, [[induction], *carried])
+    ctx.lower_ops(region.ops[:-1])
+    last = region.ops[-1]
+    yielded = [ctx.get(v) for v in last.operands]
+    _check_views(initial, yielded, "a loop")
+    b.loc = op.location
+    b.br(header, [b.add(induction, step), *flatten(yielded)])
+    after = b.block()
+    b.set_block(header)
+    b.cond_br(compare, body, after)
+    b.set_block(after)
+    return carried
+
+
+@lowers("scf.if")
+def lower_if(ctx: LoweringContext, op: Any) -> list[Any]:
+    b, node = ctx.b, ctx.node
+    condition = ctx.scalar(node.operands[0])
+    like: list[Any] = []
+
+    def side(region: Any) -> list[Any]:
+        ctx.lower_ops(region.ops[:-1])
+        b.loc = op.location
+        yielded = [ctx.get(v) for v in region.ops[-1].operands]
+        if like:
+            _check_views(like, yielded, "an if")
+        else:
+            like.extend(yielded)
+        return flatten(yielded)
+
+    regions = node.regions
+    if len(regions) == 1:
+        b.if_then(condition, lambda: side(regions[0]) and None)
+        return []
+    merged = b.if_then_else(condition, lambda: side(regions[0]), lambda: side(regions[1]))
+    return unflatten(merged, like)
+
+
+@lowers("scf.while")
+def lower_while(ctx: LoweringContext, op: Any) -> list[Any]:
+    b, node = ctx.b, ctx.node
+    initial = [ctx.get(v) for v in node.operands]
+    before_region, after_region = node.regions
+    header = b.block([v.type for v in flatten(initial)])
+    b.br(header, flatten(initial))
+    b.set_block(header)
+    _bind(ctx, before_region.args, unflatten(header.arguments, initial))
+    ctx.lower_ops(before_region.ops[:-1])
+    b.loc = op.location
+    condition, *passed = (ctx.get(v) for v in before_region.ops[-1].operands)
+    body = b.block()
+    after = b.block(after=body)
+    b.cond_br(condition[0], body, after)
+    b.set_block(body)
+    # The condition's block dominates both successors, so its values need no arguments.
+    _bind(ctx, after_region.args, passed)
+    ctx.lower_ops(after_region.ops[:-1])
+    b.loc = op.location
+    yielded = [ctx.get(v) for v in after_region.ops[-1].operands]
+    _check_views(initial, yielded, "a loop")
+    b.br(header, flatten(yielded))
+    b.set_block(after)
+    return passed
+
+
+def combiner(ctx: LoweringContext, node: Any) -> Any:
+    """A function that inlines the combiner region of a reduce or scan.
+
+    ``combine(accumulators, elements)``: each a list of n register lists (one an operand of the reduce), combined register by
+    register; returns n register lists. A region with control flow is inlined once a register.
+    """
+    region = node.regions[0]
+    args, ops = region.args, region.ops
+    simple = not any(inner.regions for inner in ops)
+
+    def inline(inputs: list[list[Any]]) -> list[list[Any]]:
+        saved = ctx.node
+        location = ctx.b.loc
+        for a, registers in zip(args, inputs, strict=True):
+            ctx.set(a, registers)
+        ctx.lower_ops(ops[:-1])
+        results = [ctx.get(v) for v in ops[-1].operands]
+        ctx.node = saved
+        ctx.b.loc = location
+        return results
+
+    def combine(accumulators: list[list[Any]], elements: list[list[Any]]) -> list[list[Any]]:
+        count = len(accumulators[0])
+        if simple:
+            # a constant in the region has one register, whatever the number of combinations
+            return [r if len(r) == count else r * count for r in inline([*accumulators, *elements])]
+        out: list[list[Any]] = [[] for _ in accumulators]
+        for i in range(count):
+            for o, r in zip(out, inline([[x[i]] for x in (*accumulators, *elements)])):
+                o += r
+        return out
+
+    return combine

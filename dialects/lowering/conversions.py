@@ -1,0 +1,211 @@
+"""Conversions between float types: one table of formats, integer arithmetic where no instruction is certain to exist.
+
+fp8 is i8 in registers. To fp8 rounds to nearest even (or towards zero) and **saturates**: what is larger than the largest
+finite number, infinities included, becomes that number with its sign; NaN stays NaN. The FNUZ formats have no -0.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.lowering.elementwise import map_registers
+from tilewright.dialects.lowering.registry import lowers
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """A format: mantissa bits, exponent bias, the largest finite magnitude's code, and where NaN and infinity are.
+
+    nan: the code of (the positive) NaN. inf: of +infinity, None where there is none. fnuz: NaN is 0x80 and 0 has no sign.
+    """
+
+    mantissa: int
+    bias: int
+    largest: int
+    nan: int
+    inf: int | None = None
+    fnuz: bool = False
+
+    def decode(self, code: int) -> float:
+        """The value of a code, by the format's definition."""
+        if self.fnuz and code == 0x80:
+            return math.nan
+        sign, magnitude = -1.0 if code & 0x80 else 1.0, code & 0x7F
+        if not self.fnuz and magnitude > self.largest:
+            return sign * math.inf if magnitude == self.inf else math.nan
+        exponent, fraction = magnitude >> self.mantissa, magnitude & ((1 << self.mantissa) - 1)
+        if exponent == 0:
+            return sign * math.ldexp(fraction, 1 - self.bias - self.mantissa)
+        return sign * math.ldexp((1 << self.mantissa) + fraction, exponent - self.bias - self.mantissa)
+
+    def encode_exact(self, value: float) -> int:
+        """The code of a value that the format has."""
+        for code in range(256):
+            decoded = self.decode(code)
+            if decoded == value and math.copysign(1, decoded) == math.copysign(1, value) or math.isnan(value) and math.isnan(decoded):
+                return code
+        raise ValueError(f"{value} is not a number of this fp8 format")
+
+
+FP8 = {
+    "f8E4M3FN": Fp8(3, 7, 0x7E, 0x7F),
+    "f8E5M2": Fp8(2, 15, 0x7B, 0x7F, inf=0x7C),
+    "f8E4M3FNUZ": Fp8(3, 8, 0x7F, 0x80, fnuz=True),
+    "f8E5M2FNUZ": Fp8(2, 16, 0x7F, 0x80, fnuz=True),
+    "f8E4M3B11FNUZ": Fp8(3, 11, 0x7F, 0x80, fnuz=True),
+}
+
+
+@cache
+def _bits_of(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def fp8_to_f32(b: Any, x: Any, f: Fp8) -> Any:
+    """Exact."""
+    word = b.zext(x, b.t_i32)
+    magnitude = b.and_(word, b.i32(0x7F))
+    # As an f32 pattern the number is right up to a power of two; subnormals come out right through the multiplication.
+    shifted = b.shl(magnitude, b.i32(23 - f.mantissa))
+    scaled = b.fmul(b.bitcast(shifted, b.t_f32), b.const(b.t_f32, 2.0 ** (127 - f.bias)))
+    bits = b.bitcast(scaled, b.t_i32)
+    if f.fnuz:
+        special = b.icmp("eq", word, b.i32(0x80))
+        bits = b.select(special, b.i32(0x7FC00000), bits)
+    else:
+        special = b.icmp("ugt", magnitude, b.i32(f.largest))
+        pattern = b.i32(0x7FC00000)
+        if f.inf is not None:
+            pattern = b.select(b.icmp("eq", magnitude, b.i32(f.inf)), b.i32(0x7F800000), pattern)
+        bits = b.select(special, pattern, bits)
+    sign = b.shl(b.and_(word, b.i32(0x80)), b.i32(24))
+    if f.fnuz:
+        sign = b.select(special, b.i32(0), sign)
+    return b.bitcast(b.or_(bits, sign, disjoint=True), b.t_f32)
+
+
+def f32_to_fp8(b: Any, x: Any, f: Fp8) -> Any:
+    """Rounded to nearest even, saturating."""
+    bits = b.bitcast(x, b.t_i32)
+    magnitude = b.and_(bits, b.i32(0x7FFFFFFF))
+    is_nan = b.icmp("ugt", magnitude, b.i32(0x7F800000))
+    limit = _bits_of(f.decode(f.largest))
+    clamped = b.select(b.icmp("ult", magnitude, b.i32(limit)), magnitude, b.i32(limit))
+    drop = 23 - f.mantissa
+    odd = b.and_(b.lshr(clamped, b.i32(drop)), b.i32(1))
+    rounded = b.lshr(b.add(b.add(clamped, odd), b.i32((1 << (drop - 1)) - 1)), b.i32(drop))
+    normal = b.sub(rounded, b.i32((127 - f.bias) << f.mantissa))
+    # Below the least normal number the spacing is fixed: adding a number whose last bit has that weight rounds there.
+    magic = 2.0 ** (24 - f.bias - f.mantissa)
+    with b.no_contract():
+        sum_ = b.fadd(b.bitcast(clamped, b.t_f32), b.const(b.t_f32, magic))
+    subnormal = b.sub(b.bitcast(sum_, b.t_i32), b.i32(_bits_of(magic)))
+    code = b.select(b.icmp("ult", clamped, b.i32((128 - f.bias) << 23)), subnormal, normal)
+    sign = b.and_(b.lshr(bits, b.i32(24)), b.i32(0x80))
+    if f.fnuz:
+        signed = b.select(b.icmp("eq", code, b.i32(0)), code, b.or_(code, sign))
+        code = b.select(is_nan, b.i32(f.nan), signed)
+    else:
+        code = b.or_(b.select(is_nan, b.i32(f.nan), code), sign)
+    return b.trunc(code, b.t_i8)
+
+
+def f32_to_bf16(b: Any, x: Any, native: bool) -> Any:
+    """Rounded to nearest even."""
+    if native:
+        return b.fptrunc(x, b.t_bf16)
+    bits = b.bitcast(x, b.t_i32)
+    odd = b.and_(b.lshr(bits, b.i32(16)), b.i32(1))
+    rounded = b.add(bits, b.add(odd, b.i32(0x7FFF)))
+    quiet = b.or_(bits, b.i32(0x400000))
+    word = b.select(b.fcmp("uno", x, x), quiet, rounded)
+    return b.bitcast(b.trunc(b.lshr(word, b.i32(16)), b.t_i16), b.t_bf16)
+
+
+def f64_to_f32_odd(b: Any, x: Any) -> Any:
+    """f64 → f32 rounded to odd, so that a further rounding to f16, bf16 or fp8 is as if done at once
+    (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008)."""
+    near = b.fptrunc(x, b.t_f32)
+    back = b.fpext(near, b.t_f64)
+    too_large = b.fcmp("ogt", b.fabs(back), b.fabs(x))
+    bits = b.bitcast(near, b.t_i32)
+    down = b.or_(b.sub(bits, b.zext(too_large, b.t_i32)), b.i32(1))
+    return b.bitcast(b.select(b.fcmp("one", back, x), down, bits), b.t_f32)
+
+
+def _name(type: Any) -> str:
+    return str(type)
+
+
+def converter(ctx: Any, src: Any, dst: Any, rounding: str = "rtne") -> Callable[[Any], Any]:
+    """Function from a register of MLIR float type ``src`` to one of ``dst``.
+
+    Any pair of fp8, f16, bf16, f32, f64. rounding: "rtne" or "rtz", for narrowing.
+    """
+    b = ctx.b
+    native_bf16 = getattr(ctx.hooks, "native_bf16_conversion", True)
+    s, d = _name(src), _name(dst)
+    width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+    for n in (s, d):
+        if n not in FP8 and n not in width:
+            raise UnsupportedOnTargetError(f"no conversion from {s} to {d}; there are fp8, fp16, bf16, fp32 and fp64")
+    if rounding not in ("rtne", "rtz"):
+        raise UnsupportedOnTargetError(f"rounding {rounding!r}; there are rtne and rtz")
+
+    def widen(x: Any) -> Any:
+        """To f32, or f64 from f64."""
+        if s in FP8:
+            return fp8_to_f32(b, x, FP8[s])
+        return b.fpext(x, b.t_f32) if width[s] == 16 else x
+
+    def narrow(x: Any) -> Any:
+        """From f32 or f64 to d, to nearest."""
+        if x.type == b.t_f64:
+            if d == "f64":
+                return x
+            if d == "f32":
+                return b.fptrunc(x, b.t_f32)
+            x = f64_to_f32_odd(b, x)
+        if d == "f64":
+            return b.fpext(x, b.t_f64)
+        if d == "f32":
+            return x
+        if d == "f16":
+            return b.fptrunc(x, b.t_f16)
+        return f32_to_bf16(b, x, native_bf16) if d == "bf16" else f32_to_fp8(b, x, FP8[d])
+
+    if s == d:
+        return lambda x: x
+    exact = d == "f64" or d == "f32" and s != "f64" or s in FP8 and d in width
+    if rounding == "rtne" or exact:
+        return lambda x: narrow(widen(x))
+    back = converter(ctx, dst, src if s in width and width[s] >= 32 else ir.F32Type.get())
+    bits = 8 if d in FP8 else width[d]
+
+    def towards_zero(x: Any) -> Any:
+        wide = widen(x)
+        near = narrow(wide)
+        too_large = b.fcmp("ogt", b.fabs(back(near)), b.fabs(wide))
+        word = b.bitcast(near, b.int_type(bits))
+        return b.bitcast(b.sub(word, b.zext(too_large, b.int_type(bits))), near.type)
+
+    return towards_zero
+
+
+def fp8_constant(type: Any, value: float) -> int:
+    """Code of a constant of MLIR fp8 type ``type``."""
+    return FP8[str(type)].encode_exact(value)
+
+
+@lowers("arith.extf", "arith.truncf", "tt.fp_to_fp")
+def lower_float_conversion(ctx: Any, op: Any) -> list[Any]:
+    rounding = ir.StringAttr(op.attributes["rounding"]).value if op.name == "tt.fp_to_fp" else "rtne"
+    convert = converter(ctx, ctx.element_type(op.operands[0]), ctx.element_type(op.results[0]), rounding)
+    return [map_registers(convert, ctx.operands(op))]

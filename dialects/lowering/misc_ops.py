@@ -1,0 +1,185 @@
+"""Programs, pointers, barriers, math functions, inline assembly, print and assert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects import encodings
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.lower_math import MathFunction, lookup
+from tilewright.dialects.lowering.elementwise import map_registers
+from tilewright.dialects.lowering.registry import lowers
+
+
+def _integer(op: Any, name: str) -> int:
+    return int(ir.IntegerAttr(op.attributes[name]).value)
+
+
+@lowers("tt.get_program_id")
+def lower_program_id(ctx: Any, op: Any) -> list[Any]:
+    axis = _integer(op, "axis")
+    return [[ctx.once(("program", axis), lambda b: ctx.hooks.program_id(b, axis))]]
+
+
+@lowers("tt.get_num_programs")
+def lower_num_programs(ctx: Any, op: Any) -> list[Any]:
+    axis = _integer(op, "axis")
+    return [[ctx.once(("programs", axis), lambda b: ctx.hooks.num_programs(b, axis))]]
+
+
+@lowers("tt.addptr")
+def lower_addptr(ctx: Any, op: Any) -> list[Any]:
+    b = ctx.b
+    pointee = ctx.storage_type(ctx.llvm_type(ctx.element_type(op.operands[0]).pointee_type))
+
+    def advance(ptr: Any, offset: Any) -> Any:
+        number = b.constant_of(offset)
+        if number is not None and abs(number) < 1 << 30:
+            return b.gep(ptr, int(number), pointee)
+        return b.gep(ptr, offset, pointee)
+
+    return [map_registers(advance, ctx.operands(op))]
+
+
+@lowers("tt.debug_barrier", "ttg.barrier")
+def lower_barrier(ctx: Any, op: Any) -> None:
+    ctx.hooks.barrier(ctx.b)
+
+
+@lowers("tt.assume")
+def lower_assume(ctx: Any, op: Any) -> None:
+    ctx.b.op("llvm.intr.assume", [ctx.scalar(op.operands[0])], (), {
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([])})
+
+
+# ---------------------------------------------------------------------------------------------------------- math
+def math_lowering(ctx: Any, name: str, type: Any) -> Any:
+    """Function of registers of MLIR type ``type`` computing ``name``. f16 and bf16 go through f32.
+
+    ``hooks.math`` (optional: name → MathFunction, whose ulp the target states) comes before the portable one.
+    """
+    from tilewright.dialects.lowering.conversions import converter
+
+    b, text = ctx.b, str(type)
+    own = getattr(ctx.hooks, "math", {})
+    function: MathFunction = own.get((name, text)) or lookup(name, text)
+    if function.type == "f32" and text != "f32":
+        function = own.get((name, "f32")) or function
+    if function.type == text:
+        return lambda *args: function.build(b, *args)
+    up, down = converter(ctx, type, b.t_f32), converter(ctx, b.t_f32, type)
+    if function.predicate:
+        return lambda *args: function.build(b, *map(up, args))
+    return lambda *args: down(function.build(b, *map(up, args)))
+
+
+def _lower_math(ctx: Any, op: Any, name: str) -> list[Any]:
+    fn = math_lowering(ctx, name, ctx.element_type(op.operands[0]))
+    operands = ctx.operands(op)
+    registers = map_registers(fn, operands)
+    wanted = ctx.llvm_type(op.results[0].type)
+    if registers[0].type != wanted:  # libdevice's predicates give i32, ours i1
+        registers = map_registers(lambda x: ctx.b.zext(x, wanted), [registers])
+    return [registers]
+
+
+_MATH_OPS = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
+             "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "powf", "sqrt", "rsqrt", "cbrt", "floor", "ceil", "round",
+             "roundeven", "trunc", "copysign", "isnan", "isinf", "isfinite")
+
+
+@lowers(*(f"math.{n}" for n in _MATH_OPS))
+def lower_math(ctx: Any, op: Any) -> list[Any]:
+    name = op.name[5:]
+    return _lower_math(ctx, op, {"powf": "pow", "roundeven": "rint"}.get(name, name))
+
+
+@lowers("tt.precise_sqrt")
+def lower_precise_sqrt(ctx: Any, op: Any) -> list[Any]:
+    return _lower_math(ctx, op, "sqrt")
+
+
+@lowers("arith.remf")
+def lower_remf(ctx: Any, op: Any) -> list[Any]:
+    return _lower_math(ctx, op, "fmod")
+
+
+@lowers("tt.extern_elementwise")
+def lower_extern(ctx: Any, op: Any) -> list[Any]:
+    symbol = ir.StringAttr(op.attributes["symbol"]).value
+    for prefix in ("__nv_", "__ocml_"):
+        symbol = symbol.removeprefix(prefix)
+    return _lower_math(ctx, op, symbol)
+
+
+# ----------------------------------------------------------------------------------------------- inline assembly
+@lowers("tt.elementwise_inline_asm")
+def lower_inline_asm(ctx: Any, op: Any) -> list[Any]:
+    """``packed`` elements a call; elements narrower than 32 bits travel together in i32 registers, the first lowest."""
+    b = ctx.b
+    text, constraints = (ir.StringAttr(op.attributes[n]).value for n in ("asm_string", "constraints"))
+    packed, pure = _integer(op, "packed"), bool(ir.BoolAttr(op.attributes["pure"]).value)
+    operands = ctx.operands(op)
+    count = max((len(o) for o in operands), default=0) or ctx.layout_of(op.results[0]).in_size("register")
+    operands = [o if len(o) == count else o * count for o in operands]
+    if count % packed:
+        raise UnsupportedOnTargetError(f"inline assembly takes {packed} elements at a time, but a thread holds {count}; "
+                                       f"lower pack= or enlarge the block")
+    results = [ctx.llvm_type(r.type) for r in op.results]
+
+    def words(type: Any) -> tuple[int, int]:
+        """(registers, elements in each) of ``packed`` elements."""
+        bits = encodings.storage_bits(type)
+        if bits >= 32:
+            return packed, 1
+        return -(-packed * bits // 32), 32 // bits
+
+    def pack(values: list[Any]) -> list[Any]:
+        registers, each = words(values[0].type)
+        if each == 1:
+            return values
+        values = [ctx.to_storage(v) for v in values]
+        values += [b.undef(values[0].type)] * (registers * each - len(values))
+        return [b.bitcast(b.pack_vector(values[i * each:(i + 1) * each]), b.t_i32) for i in range(registers)]
+
+    types = [t if words(t)[1] == 1 else b.t_i32 for t in results for _ in range(words(t)[0])]
+    out: list[list[Any]] = [[] for _ in results]
+    for start in range(0, count, packed):
+        args = [w for o in operands for w in pack(o[start:start + packed])]
+        made = b.inline_asm(text, constraints, types[0] if len(types) == 1 else b.struct(types), args, side_effects=not pure)
+        members = [made] if len(types) == 1 else b.unpack_struct(made)
+        for registers, type in zip(out, results):
+            n, each = words(type)
+            mine, members = members[:n], members[n:]
+            if each > 1:
+                stored = ctx.storage_type(type)
+                mine = [ctx.from_storage(v, type) for w in mine for v in b.unpack_vector(b.bitcast(w, b.vec(each, stored)), each)]
+            registers += mine[:packed]
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ print, assert
+@lowers("tt.assert")
+def lower_assert(ctx: Any, op: Any) -> None:
+    """Stop the kernel where a condition does not hold: by ``hooks.assert_failed(b, message)``, else LLVM's trap."""
+    b = ctx.b
+    message = ir.StringAttr(op.attributes["message"]).value
+    stop = getattr(ctx.hooks, "assert_failed", None)
+    registers = ctx.get(op.operands[0])
+    holds = registers[0]
+    for r in registers[1:]:
+        holds = b.and_(holds, r)
+    failed = b.xor(holds, b.i1(1))
+    b.if_then(failed, lambda: stop(b, message) if stop else b.op("llvm.intr.trap"))
+
+
+@lowers("tt.print")
+def lower_print(ctx: Any, op: Any) -> None:
+    """By ``hooks.print_values(b, prefix, hex, is_signed, values)``: ``values`` is a list of register lists."""
+    show = getattr(ctx.hooks, "print_values", None)
+    if show is None:
+        raise UnsupportedOnTargetError(f"device_print is not supported on {ctx.pass_ctx.target.name}; run the kernel with "
+                                       "TILEWRIGHT_INTERPRET=1, or store the values to a buffer")
+    show(ctx.b, ir.StringAttr(op.attributes["prefix"]).value, bool(ir.BoolAttr(op.attributes["hex"]).value),
+         list(ir.DenseI32ArrayAttr(op.attributes["is_signed"])), ctx.operands(op))
