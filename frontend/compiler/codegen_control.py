@@ -166,7 +166,7 @@ class ControlGenerator(StatementGenerator):
             blocks.append(block)
         frame.scope = before
         self.builder.loc = location
-        pairs = [] if values == [None, None] else [("the result", *values)]
+        pairs = [] if all(v is None for v in values) else [("the result", *values)]
 
         def mismatch(name: str, a: Any, b: Any) -> Exception:
             texts = ["nothing" if v is None else type_text(v) for v in (a, b)]
