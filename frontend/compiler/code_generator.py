@@ -82,6 +82,8 @@ class CodeGenerator(ControlGenerator):
             if len(args) != 1 or kwargs or not is_static(args[0]):
                 raise TypeMismatchError("tl.constexpr takes one compile-time value")
             return constexpr(static_value(args[0]))
+        if isinstance(fn, type) and issubclass(fn, (core.range, core.condition)):
+            return fn(*args, **kwargs)
         if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
             values = fn(*args, **kwargs)
             return tl_tuple(list(values), fn._fields)

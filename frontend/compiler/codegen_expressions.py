@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.compiler.codegen_base import GeneratorBase, Lambda, is_static, same_static, static_value, wrap
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.language import core
 from tilewright.language.const import constexpr
 from tilewright.language.dtypes import dtype
 from tilewright.language.values import tensor
@@ -229,6 +230,8 @@ class ExpressionGenerator(GeneratorBase):
     def truth(self, node: ast.expr) -> Any:
         """A test as an int1 scalar tensor, or as a Python bool."""
         value = self.visit(node)
+        if isinstance(value, core.condition):
+            value = value.condition
         if not isinstance(value, tensor):
             return bool(static_value(value))
         if value.type.is_block():
