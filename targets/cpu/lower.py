@@ -1,0 +1,274 @@
+"""The walk from tt to loops: each tt op becomes a scalar, or a tile (see tiles); stores, dots and reductions make the loops.
+
+The kernel becomes ``func.func @NAME(arguments…, pid x, y, z, grid x, y, z, scratch)``. A lowering is a function
+``(lowering, op) -> list of values``, one a result, registered by ``@lowers(op name)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.errors import CompilationError, UnsupportedOnTargetError
+from tilewright.dialects.pass_runner import error_at
+from tilewright.targets.cpu.loop_builder import LoopBuilder
+from tilewright.targets.cpu.lower_elementwise import compute_type, element_of, emit, from_storage, to_storage
+from tilewright.targets.cpu.tiles import Arena, Buffer, Lazy, Tile, fill, materialise, width
+
+Lowering = Callable[["TileLowering", Any], list[Any]]
+LOWERINGS: dict[str, Lowering] = {}
+# computing these again for each use would be felt
+_COSTLY = {"arith.divf", "arith.remf", "tt.precise_divf", "tt.precise_sqrt", "tt.extern_elementwise", "arith.divsi", "arith.divui"}
+_CHEAP_MATH = {"math.absf", "math.absi", "math.fma", "math.floor", "math.ceil"}
+_DIVIDES = {"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"}
+# ops that write memory or wait: a load may not be read later than these
+WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.assert", "tt.print"}
+
+
+def lowers(name: str) -> Callable[[Lowering], Lowering]:
+    """Register a lowering for the op."""
+
+    def add(fn: Lowering) -> Lowering:
+        LOWERINGS[name] = fn
+        return fn
+
+    return add
+
+
+class TileLowering:
+    """State of one kernel's lowering."""
+
+    def __init__(self, b: LoopBuilder, arena: Arena, axis: AxisInfoAnalysis, module: Any, messages: list[str]):
+        self.b, self.arena, self.axis, self.module, self.messages = b, arena, axis, module, messages
+        self.env: dict[Any, Any] = {}
+        self.program: list[Any] = []
+        self.grid: list[Any] = []
+        self.destination: dict[Any, Buffer] = {}  # where the maker of a value may put it
+        self._declared: set[str] = set()
+
+    # ---------------------------------------------------------------------------------------------------- types
+    @staticmethod
+    def shape(op: Any, result: int = 0) -> list[int]:
+        return list(ir.RankedTensorType(op.results[result].type).shape)
+
+    @staticmethod
+    def element(op: Any, result: int = 0) -> Any:
+        return element_of(op.results[result].type)
+
+    @staticmethod
+    def is_tile(value: Any) -> bool:
+        return isinstance(value.type, ir.RankedTensorType)
+
+    # --------------------------------------------------------------------------------------------------- values
+    def tile(self, value: Any) -> Tile:
+        return self.env[value]
+
+    def scalar(self, value: Any) -> Any:
+        """A scalar in compute form."""
+        return self.env[value]
+
+    def declare(self, symbol: str, arity: int) -> None:
+        """A C function of ``arity`` doubles."""
+        if symbol not in self._declared:
+            self._declared.add(symbol)
+            f64 = self.b.f64
+            self._declare(symbol, [f64] * arity, [f64])
+
+    def declare_callback(self, symbol: str, inputs: Sequence[Any]) -> None:
+        if symbol not in self._declared:
+            self._declared.add(symbol)
+            self._declare(symbol, inputs, [])
+
+    def _declare(self, symbol: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        ir.Operation.create("func.func", attributes={
+            "sym_name": ir.StringAttr.get(symbol), "sym_visibility": ir.StringAttr.get("private"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(inputs), list(results)))}, regions=1,
+            loc=ir.Location.unknown(), ip=ir.InsertionPoint(self.module.body))
+
+    def message(self, text: str) -> Any:
+        """Number of a text in the kernel's table, as an i32 constant."""
+        if text not in self.messages:
+            self.messages.append(text)
+        return self.b.const(self.b.i32, self.messages.index(text))
+
+    # ----------------------------------------------------------------------------------------------------- walk
+    def block(self, ops: Sequence[Any]) -> None:
+        """Lower the ops of a block, the terminator not included. Scratch taken here is free again afterwards."""
+        for op in ops:
+            self.b.loc = op.location
+            self.lower(op)
+
+    def lower(self, op: Any) -> None:
+        try:
+            lowering = LOWERINGS.get(op.name)
+            if lowering is not None:
+                values = lowering(self, op)
+            elif op.name.startswith(("arith.", "math.", "tt.")) and len(op.results) == 1:
+                values = [self.elementwise(op)]
+            else:
+                raise UnsupportedOnTargetError(f"cpu: the operation {op.name!r} is not supported")
+        except CompilationError as e:
+            raise error_at(e, op) from None
+        for result, value in zip(op.results, values):
+            self.env[result] = self.settle(result, value)
+
+    def settle(self, result: Any, value: Any) -> Any:
+        """A costly tile that is used more than once, or inside a loop, is computed once, into scratch memory."""
+        if not isinstance(value, Lazy) or not value.costly:
+            return value
+        uses = list(result.uses)
+        home = result.owner.parent if hasattr(result.owner, "parent") else None
+        nested = any(use.owner.operation.parent != home for use in uses)
+        return materialise(self.b, self.arena, value) if len(uses) > 1 or nested else value
+
+    # ---------------------------------------------------------------------------------------------- elementwise
+    def elementwise(self, op: Any) -> Any:
+        operands = [self.env[v] for v in op.operands]
+        if not self.is_tile(op.results[0]):
+            return emit(self.b, op, operands, 1, self.declare)
+        tiles = [t for t in operands if isinstance(t, Tile)]
+        costly = any(t.costly for t in tiles) or op.name in _COSTLY or (op.name.startswith("math.") and op.name not in _CHEAP_MATH)
+        divides = any(t.divides for t in tiles) or op.name in _DIVIDES
+        element = self.element(op)
+        location = op.location
+
+        def compute(index: Any, n: int) -> Any:
+            outer, self.b.loc = self.b.loc, location
+            lanes = [t.lanes(index, n) if isinstance(t, Tile) else self.b.broadcast(t, n) for t in operands]
+            out = emit(self.b, op, lanes, n, self.declare)
+            self.b.loc = outer
+            return out
+
+        return Lazy(self.shape(op), element, compute, costly, divides)
+
+    def forced(self, value: Any, result: Any = None) -> Buffer:
+        """``value`` (a tile) in scratch memory; in the place chosen for ``result`` where there is one."""
+        where = self.destination.get(result) if result is not None else None
+        return fill(self.b, where, value) if where is not None else materialise(self.b, self.arena, value)
+
+    def out_buffer(self, op: Any, result: int = 0) -> Buffer:
+        """Where a result that is computed element by element goes."""
+        where = self.destination.get(op.results[result])
+        return where if where is not None else self.arena.take(self.shape(op, result), self.element(op, result))
+
+
+@lowers("arith.constant")
+def constant(lo: TileLowering, op: Any) -> list[Any]:
+    b, attr = lo.b, op.attributes["value"]
+    element = element_of(op.results[0].type)
+
+    def number(a: Any) -> Any:
+        if isinstance(element, ir.IntegerType):
+            return b.const(element, ir.IntegerAttr(a).value)
+        if isinstance(element, ir.IndexType):
+            return b.const(element, ir.IntegerAttr(a).value)
+        return b.const(compute_type(b, element), ir.FloatAttr(a).value)
+
+    if not lo.is_tile(op.results[0]):
+        return [number(attr)]
+    dense = ir.DenseElementsAttr(attr)
+    if not dense.is_splat:
+        raise UnsupportedOnTargetError("cpu: a constant tile must have one value throughout")
+    value = number(dense.get_splat_value())
+    return [Lazy(lo.shape(op), element, lambda index, n: b.broadcast(value, n))]
+
+
+@lowers("tt.get_program_id")
+def get_program_id(lo: TileLowering, op: Any) -> list[Any]:
+    return [lo.program[ir.IntegerAttr(op.attributes["axis"]).value]]
+
+
+@lowers("tt.get_num_programs")
+def get_num_programs(lo: TileLowering, op: Any) -> list[Any]:
+    return [lo.grid[ir.IntegerAttr(op.attributes["axis"]).value]]
+
+
+@lowers("tt.assume")
+def assume(lo: TileLowering, op: Any) -> list[Any]:
+    return []
+
+
+@lowers("tt.debug_barrier")
+def debug_barrier(lo: TileLowering, op: Any) -> list[Any]:
+    """A program is one thread: there is nobody to wait for."""
+    return []
+
+
+@lowers("tt.addptr")
+def addptr(lo: TileLowering, op: Any) -> list[Any]:
+    b = lo.b
+    pointer, offset = (lo.env[v] for v in op.operands)
+    size = b.size(_pointee_storage(b, element_of(op.results[0].type)))
+
+    def advance(p: Any, o: Any) -> Any:
+        wide = b.cast_int(o, b.i64)
+        return b.add(p, b.mul(wide, b.const(wide.type, size)))
+
+    if not lo.is_tile(op.results[0]):
+        return [advance(pointer, offset)]
+    tiles = [t for t in (pointer, offset) if isinstance(t, Tile)]
+
+    def compute(index: Any, n: int) -> Any:
+        return advance(*(t.lanes(index, n) if isinstance(t, Tile) else b.broadcast(t, n) for t in (pointer, offset)))
+
+    return [Lazy(lo.shape(op), lo.element(op), compute, any(t.costly for t in tiles), any(t.divides for t in tiles))]
+
+
+def _pointee_storage(b: LoopBuilder, pointer: Any) -> Any:
+    from tilewright.targets.cpu.lower_elementwise import storage_type
+
+    return storage_type(b, pointer.pointee_type)
+
+
+# ------------------------------------------------------------------------------------------------- print, assert
+@lowers("tt.print")
+def print_(lo: TileLowering, op: Any) -> list[Any]:
+    """Calls ``tilewright_cpu_print(message, x, y, z, count, kind, data)``; kinds are the storage types' names."""
+    b = lo.b
+    lo.declare_callback("tilewright_cpu_print", [b.i32] * 6 + [b.ptr])
+    prefix = ir.StringAttr(op.attributes["prefix"]).value
+    as_hex = ir.BoolAttr(op.attributes["hex"]).value
+    for value in op.operands:
+        held = lo.env[value]
+        element = element_of(value.type)
+        tile = held if isinstance(held, Tile) else Lazy([1], element, lambda index, n, h=held: h)
+        buffer = lo.arena.take(tile.shape, element, wide=True)
+        fill(b, buffer, tile)
+        count = 1
+        for s in tile.shape:
+            count *= s
+        text = lo.message(prefix)
+        kind = lo.message(f"{'hex ' if as_hex else ''}{buffer.stored}")
+        b.op("func.call", [text, *lo.program, b.const(b.i32, count), kind, buffer.ptr], [], {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_print")})
+    return []
+
+
+@lowers("tt.assert")
+def assert_(lo: TileLowering, op: Any) -> list[Any]:
+    """Calls ``tilewright_cpu_assert(message, x, y, z)`` for the first element that does not hold; the launch then raises."""
+    b = lo.b
+    lo.declare_callback("tilewright_cpu_assert", [b.i32] * 4)
+    held = lo.env[op.operands[0]]
+    message = lo.message(ir.StringAttr(op.attributes["message"]).value)
+
+    def fail() -> list[Any]:
+        b.op("func.call", [message, *lo.program], [], {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_assert")})
+        return []
+
+    def check(ok: Any) -> None:
+        if b.element(ok.type) != b.i1:
+            ok = b.cmpi("ne", ok, b.const(ok.type, 0))
+        b.if_(b.op("arith.xori", [ok, b.const(b.i1, 1)], [b.i1]).result, fail, None, [])
+
+    if isinstance(held, Tile):
+        from tilewright.targets.cpu.tiles import each
+
+        each(b, held.shape, 1, lambda index: check(held.lanes(index, 1)))
+    else:
+        check(held)
+    return []
+
+
+__all__ = ["LOWERINGS", "TileLowering", "WRITES", "from_storage", "lowers", "to_storage", "width"]

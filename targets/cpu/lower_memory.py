@@ -1,0 +1,305 @@
+"""Loads, stores and atomics. Contiguity comes from the axis analysis: a run of contiguous elements is one vector access."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.targets.cpu.lower import WRITES, TileLowering, lowers
+from tilewright.targets.cpu.lower_elementwise import element_of, from_storage, storage_type, to_storage
+from tilewright.targets.cpu.tiles import Lazy, Tile, each
+
+_ORDERING = {"relaxed": 2, "acquire": 4, "release": 5, "acq_rel": 6}
+_RMW = {"xchg": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "fadd": 11}
+
+
+def _optional(op: Any, names: int) -> list[Any]:
+    """Operands by segment, None where absent."""
+    sizes = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])) if "operandSegmentSizes" in op.attributes else [1] * len(op.operands)
+    out, at = [], 0
+    for size in sizes[:names]:
+        out.append(op.operands[at] if size else None)
+        at += size
+    return out + [None] * (names - len(out))
+
+
+def _run(lo: TileLowering, pointer: Any, shape: Any) -> int:
+    """Elements along the last dim that are surely contiguous, as lanes to access at once (1: gather)."""
+    return int(lo.axis.get(pointer).contiguity[-1])
+
+
+def _constant_mask_run(lo: TileLowering, mask: Any) -> int:
+    return int(lo.axis.get(mask).constancy[-1])
+
+
+def _volatile(op: Any) -> bool:
+    return "is_volatile" in op.attributes and ir.BoolAttr(op.attributes["is_volatile"]).value
+
+
+@lowers("tt.load")
+def load(lo: TileLowering, op: Any) -> list[Any]:
+    b = lo.b
+    pointer, mask, other = _optional(op, 3)
+    element = element_of(op.results[0].type)
+    kind = storage_type(b, element)
+    volatile = _volatile(op)
+
+    def read_one(address: Any, on: Any, otherwise: Any) -> Any:
+        """A scalar in storage form."""
+        if on is None:
+            return b.load(b.to_ptr(address), kind, volatile)
+        default = b.const(kind, 0) if otherwise is None else to_storage(b, otherwise, element)
+        return b.if_(on, lambda: [b.load(b.to_ptr(address), kind, volatile)], lambda: [default], [kind])[0]
+
+    if not lo.is_tile(op.results[0]):
+        on = None if mask is None else lo.scalar(mask)
+        return [from_storage(b, read_one(lo.scalar(pointer), on, None if other is None else lo.scalar(other)), element)]
+
+    pointers = lo.tile(pointer)
+    on_tile = None if mask is None else lo.env[mask]
+    other_tile = None if other is None else lo.env[other]
+    run = _run(lo, pointer, pointers.shape)
+    mask_run = _constant_mask_run(lo, mask) if mask is not None and isinstance(on_tile, Tile) else 1 << 30
+
+    def at(held: Any, index: Any, n: int) -> Any:
+        return held.lanes(index, n) if isinstance(held, Tile) else b.broadcast(held, n)
+
+    def compute(index: Any, n: int) -> Any:
+        if n == 1:
+            on = None if on_tile is None else at(on_tile, index, 1)
+            return from_storage(b, read_one(pointers.lanes(index, 1), on, None if other_tile is None else at(other_tile, index, 1)), element)
+        vector = b.vec(n, kind)
+        if run >= n:
+            address = b.to_ptr(pointers.lanes(index, 1))
+            if on_tile is None:
+                return from_storage(b, b.load(address, vector, volatile), element)
+            default = b.const(vector, 0) if other_tile is None else to_storage(b, at(other_tile, index, n), element)
+            if mask_run >= n:  # the whole vector is on or off
+                raw = b.if_(at(on_tile, index, 1), lambda: [b.load(address, vector, volatile)], lambda: [default], [vector])[0]
+            else:
+                raw = b.masked_load(address, vector, at(on_tile, index, n), default)
+            return from_storage(b, raw, element)
+        addresses = pointers.lanes(index, n)
+        ons = None if on_tile is None else at(on_tile, index, n)
+        others = None if other_tile is None else at(other_tile, index, n)
+        lanes = [read_one(b.extract(addresses, i), None if ons is None else b.extract(ons, i), None if others is None else b.extract(others, i))
+                 for i in range(n)]
+        return from_storage(b, b.from_elements(lanes), element)
+
+    tile = Lazy(pointers.shape, element, compute, costly=True)
+    return [tile if _may_wait(lo, op) and not volatile else lo.forced(tile, op.results[0])]
+
+
+def _may_wait(lo: TileLowering, op: Any) -> bool:
+    """Whether the load may be done where its one use is: nothing writes before the op that will force it."""
+    block = op.block if hasattr(op, "block") else op.operation.block
+    value = op.results[0]
+    while True:
+        uses = list(value.uses)
+        if len(uses) != 1:
+            return len(uses) == 0 or not _writes_after(op, block)
+        user = uses[0].owner.operation
+        if user.block != block:
+            return False
+        if user.name.startswith(("arith.", "math.")) or user.name in ("tt.expand_dims", "tt.broadcast", "tt.fp_to_fp", "tt.clampf", "tt.bitcast",
+                                                                      "tt.extern_elementwise"):
+            value = user.results[0]
+            continue
+        return not _writes_between(op, user)
+
+
+def _writes_between(first: Any, last: Any) -> bool:
+    op = _next(first)
+    while op is not None and op != last:
+        if _may_write(op):
+            return True
+        op = _next(op)
+    return False
+
+
+def _writes_after(first: Any, block: Any) -> bool:
+    op = _next(first)
+    while op is not None:
+        if _may_write(op):
+            return True
+        op = _next(op)
+    return False
+
+
+def _next(op: Any) -> Any:
+    """The op after ``op`` in its block (from the positions of lower_function's walk), or None."""
+    return _ORDER.get(op)
+
+
+_ORDER: dict[Any, Any] = {}
+
+
+def note_order(ops: list[Any]) -> None:
+    """Remember which op follows which in a block."""
+    for a, c in zip(ops, ops[1:]):
+        _ORDER[a] = c
+
+
+def forget_order() -> None:
+    _ORDER.clear()
+
+
+def _may_write(op: Any) -> bool:
+    if op.name in WRITES:
+        return True
+    if not len(op.regions) or op.name in ("tt.reduce", "tt.scan"):
+        return False
+    found: list[bool] = []
+
+    def visit(inner: Any) -> Any:
+        if inner.name in WRITES:
+            found.append(True)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return bool(found)
+
+
+@lowers("tt.store")
+def store(lo: TileLowering, op: Any) -> list[Any]:
+    b = lo.b
+    pointer, value, mask = _optional(op, 3)
+    element = element_of(value.type)
+
+    def write_one(address: Any, raw: Any, on: Any) -> None:
+        def write() -> list[Any]:
+            b.store(raw, b.to_ptr(address))
+            return []
+
+        if on is None:
+            write()
+        else:
+            b.if_(on, write, None, [])
+
+    held, on_held = lo.env[value], None if mask is None else lo.env[mask]
+    if not lo.is_tile(pointer):
+        write_one(lo.scalar(pointer), to_storage(b, held, element), on_held)
+        return []
+    pointers = lo.tile(pointer)
+    run = _run(lo, pointer, pointers.shape)
+    mask_run = _constant_mask_run(lo, mask) if mask is not None and isinstance(on_held, Tile) else 1 << 30
+    n = min(16, pointers.shape[-1])
+
+    def at(tile: Any, index: Any, lanes: int) -> Any:
+        return tile.lanes(index, lanes) if isinstance(tile, Tile) else b.broadcast(tile, lanes)
+
+    def body(index: Any) -> None:
+        raw = to_storage(b, at(held, index, n), element)
+        if n == 1:
+            write_one(pointers.lanes(index, 1), raw, None if on_held is None else at(on_held, index, 1))
+        elif run >= n:
+            address = b.to_ptr(pointers.lanes(index, 1))
+            if on_held is None:
+                b.store(raw, address)
+            elif mask_run >= n:
+                b.if_(at(on_held, index, 1), lambda: [b.store(raw, address)][:0], None, [])
+            else:
+                b.masked_store(raw, address, at(on_held, index, n))
+        else:
+            addresses = pointers.lanes(index, n)
+            ons = None if on_held is None else at(on_held, index, n)
+            for i in range(n):
+                write_one(b.extract(addresses, i), b.extract(raw, i), None if ons is None else b.extract(ons, i))
+
+    each(b, pointers.shape, n, body)
+    return []
+
+
+def _atomic(lo: TileLowering, op: Any, pointer: Any, mask: Any, update: Any, element: Any, inputs: list[Any]) -> list[Any]:
+    """``update(address, scalars)`` gives the old value in storage form; masked-off elements give 0."""
+    b = lo.b
+    kind = storage_type(b, element)
+
+    def one(address: Any, scalars: list[Any], on: Any) -> Any:
+        if on is None:
+            return update(b.to_ptr(address), scalars)
+        return b.if_(on, lambda: [update(b.to_ptr(address), scalars)], lambda: [b.const(kind, 0)], [kind])[0]
+
+    held = [lo.env[v] for v in inputs]
+    on_held = None if mask is None else lo.env[mask]
+    if not lo.is_tile(pointer):
+        return [from_storage(b, one(lo.scalar(pointer), [to_storage(b, h, element) for h in held], on_held), element)]
+    pointers = lo.tile(pointer)
+    out = lo.out_buffer(op)
+
+    def at(tile: Any, index: Any) -> Any:
+        return tile.lanes(index, 1) if isinstance(tile, Tile) else tile
+
+    def body(index: Any) -> None:
+        old = one(pointers.lanes(index, 1), [to_storage(b, at(h, index), element) for h in held], None if on_held is None else at(on_held, index))
+        out.put(index, from_storage(b, old, element))
+
+    each(b, pointers.shape, 1, body)
+    return [out]
+
+
+@lowers("tt.atomic_rmw")
+def atomic_rmw(lo: TileLowering, op: Any) -> list[Any]:
+    b = lo.b
+    pointer, value, mask = _optional(op, 3)
+    element = element_of(value.type)
+    name = ir.StringAttr(op.attributes["rmw_op"]).value
+    if name == "fadd" and str(element) in ("f16", "bf16"):
+        return _atomic(lo, op, pointer, mask, lambda p, v: _fadd_16(lo, p, v[0], element), element, [value])
+    attrs = {"bin_op": ir.IntegerAttr.get(b.i64, _RMW[name]),
+             "ordering": ir.IntegerAttr.get(b.i64, _ORDERING[ir.StringAttr(op.attributes["sem"]).value])}
+
+    def update(p: Any, v: list[Any]) -> Any:
+        return b.op("llvm.atomicrmw", [p, v[0]], [v[0].type], attrs).result
+
+    return _atomic(lo, op, pointer, mask, update, element, [value])
+
+
+def _compare_exchange(lo: TileLowering, p: Any, old: Any, new: Any) -> Any:
+    b = lo.b
+    pair = ir.Type.parse(f"!llvm.struct<({old.type}, i1)>")
+    attrs = {"success_ordering": ir.IntegerAttr.get(b.i64, 6), "failure_ordering": ir.IntegerAttr.get(b.i64, 4)}
+    result = b.op("llvm.cmpxchg", [p, old, new], [pair], attrs).result
+    return b.op("llvm.extractvalue", [result], [old.type], {"position": ir.DenseI64ArrayAttr.get([0])}).result
+
+
+def _fadd_16(lo: TileLowering, p: Any, value: Any, element: Any) -> Any:
+    """16-bit floats by a compare-and-swap loop, each sum rounded to the type."""
+    from tilewright.targets.cpu.lower_elementwise import round_lanes
+
+    b = lo.b
+    addend = from_storage(b, value, element)
+    start = b.load(p, b.i16)
+    loop = b.op("scf.while", [start], [b.i16], None, 2)
+    before = loop.regions[0].blocks.append(b.i16, arg_locs=[b.loc])
+    after = loop.regions[1].blocks.append(b.i16, arg_locs=[b.loc])
+    outer = b.ip
+    b.ip = ir.InsertionPoint(before)
+    seen = before.arguments[0]
+    total = round_lanes(b, b.bin("arith.addf", from_storage(b, b.bitcast(seen, value.type), element), addend), element)
+    found = _compare_exchange(lo, p, seen, b.bitcast(to_storage(b, total, element), b.i16))
+    b.op("scf.condition", [b.cmpi("ne", found, seen), found])
+    b.ip = ir.InsertionPoint(after)
+    b.op("scf.yield", [after.arguments[0]])
+    b.ip = outer
+    return b.bitcast(loop.results[0], value.type)
+
+
+@lowers("tt.atomic_cas")
+def atomic_cas(lo: TileLowering, op: Any) -> list[Any]:
+    b = lo.b
+    pointer, compare, value = list(op.operands)
+    element = element_of(value.type)
+
+    def update(p: Any, v: list[Any]) -> Any:
+        kind = v[0].type
+        if isinstance(kind, ir.IntegerType):
+            return _compare_exchange(lo, p, v[0], v[1])
+        integer = ir.IntegerType.get_signless(8 * b.size(kind))
+        return b.bitcast(_compare_exchange(lo, p, b.bitcast(v[0], integer), b.bitcast(v[1], integer)), kind)
+
+    if str(element).startswith("f8"):
+        raise UnsupportedOnTargetError(f"cpu: atomic_cas on {element} is not supported; cast the pointer to int8")
+    return _atomic(lo, op, pointer, None, update, element, [compare, value])
