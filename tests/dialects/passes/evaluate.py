@@ -117,6 +117,9 @@ class Evaluator:
     def _tt_cat(self, node, x, shape):
         return [np.concatenate(x)]
 
+    def _tt_gather(self, node, x, shape):
+        return [np.take_along_axis(x[0], x[1], axis=node.int_attr("axis"))]
+
     def _tt_addptr(self, node, x, shape):
         return [x[0] + x[1]]
 

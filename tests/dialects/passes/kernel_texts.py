@@ -124,6 +124,20 @@ class Text:
                           f'operandSegmentSizes = {ONE}, resultSegmentSizes = {ONE}}} : ({v.type}) -> {r.type}')
         return r
 
+    def scan(self, v: V, axis: int) -> V:
+        r, e = self.new(v.shape, v.element), v.element
+        self.lines.append(f'{r.name} = "tt.scan"({v.name}) ({{\n^bb0(%x{r.name[1:]}: {e}, %y{r.name[1:]}: {e}):\n'
+                          f'%z{r.name[1:]} = arith.addf %x{r.name[1:]}, %y{r.name[1:]} : {e}\n'
+                          f'"tt.scan_return"(%z{r.name[1:]}) {{operandSegmentSizes = {ONE}}} : ({e}) -> ()\n}}) {{axis = {axis} : i32, reverse = false, '
+                          f'operandSegmentSizes = {ONE}, resultSegmentSizes = {ONE}}} : '
+                          f'({v.type}) -> {r.type}')
+        return r
+
+    def split(self, v: V) -> tuple[V, V]:
+        a, b = self.new(v.shape[:-1], v.element), self.new(v.shape[:-1], v.element)
+        self.lines.append(f'{a.name}, {b.name} = "tt.split"({v.name}) : ({v.type}) -> ({a.type}, {b.type})')
+        return a, b
+
     @contextlib.contextmanager
     def loop(self, lower: V, upper: V, step: V, inits: Sequence[V]):
         """Yields (iv, args, results); the body ends with ``yield_``."""

@@ -111,7 +111,7 @@ class Random:
         """A tensor of ``shape`` out of the pool, or a new one."""
         t, draw = self.t, self.draw
         fitting = [v for v in pool if v.shape == shape]
-        kind = draw(st.integers(0, 9))
+        kind = draw(st.integers(0, 13))
         if fitting and (kind < 4 or depth > 2):
             return draw(st.sampled_from(fitting))
         if depth > 2 or kind == 4:
@@ -130,6 +130,24 @@ class Random:
             return t.op("tt.reshape", [self.make(pool, shape[::-1], depth + 1)], shape, "f32", "allow_reorder = false")
         if kind == 9:
             return t.cast("arith.sitofp", self.offsets(shape), "f32")
+        if kind == 10:
+            return t.scan(self.make(pool, shape, depth + 1), draw(st.integers(0, len(shape) - 1)))
+        if kind == 11:  # one half of two tensors joined, or of a tensor whose last dim is cut off
+            if draw(st.booleans()) or len(shape) == 1:
+                source = t.op("tt.join", [self.make(pool, shape, depth + 1) for _ in range(2)], (*shape, 2), "f32")
+            else:
+                whole = self.make(pool, shape, depth + 1)
+                other = t.op("tt.reshape", [whole], (shape[0], shape[1] // 2, 2), "f32", "allow_reorder = false")
+                x, y = t.split(other)
+                return t.op("tt.reshape", [t.op("tt.join", [y, x], other.shape, "f32")], shape, "f32", "allow_reorder = false")
+            return t.split(source)[draw(st.integers(0, 1))]
+        if kind == 12 and len(shape) == 1:
+            half = (shape[0] // 2,)
+            return t.op("tt.cat", [self.make(pool, half, depth + 1) for _ in range(2)], shape, "f32")
+        if kind == 13:
+            axis = draw(st.integers(0, len(shape) - 1))
+            indices = t.bin("arith.remsi", self.offsets(shape), t.const(shape[axis], (), "i32"))
+            return t.op("tt.gather", [self.make(pool, shape, depth + 1), indices], shape, "f32", f"axis = {axis} : i32")
         a, b = self.make(pool, shape, depth + 1), self.make(pool, shape, depth + 1)
         return t.bin(draw(st.sampled_from(["arith.addf", "arith.mulf", "arith.maxnumf"])), a, b)
 
