@@ -214,7 +214,8 @@ class tuple(base_value):  # noqa: A001  (Triton's name)
         return hash(len(self.values))
 
     def __repr__(self) -> str:
-        return f"({', '.join(map(repr, self.values))})"
+        items = [repr(v.value) if type(v) is constexpr else repr(v) for v in self.values]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
 def is_tensor(value: Any) -> bool:
