@@ -12,7 +12,9 @@ A target's own dialects are loaded when its plugin is: ``ensure_dialects(*dialec
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,11 +33,21 @@ def _get_context() -> Any:
     return _context
 
 
+def _name_module(namespace: str) -> None:
+    """Let the bindings find a Python module of the dialect. They look for one whenever they hand out a type, attribute or op
+    of it, and a search of the path that finds nothing takes 40 µs each time (a found one: 0.3 µs)."""
+    from tilewright.dialects._mlir import ext
+
+    name = f"{ext.__name__.rpartition('.')[0]}.{namespace}"
+    sys.modules.setdefault(name, types.ModuleType(name, "Stands for a dialect declared by Tilewright."))
+
+
 def ensure_dialects(*dialects: Any) -> None:
     """Load each ``ext.Dialect`` into the current context unless one of that name is loaded already."""
     for dialect in dialects:
         if dialect.DIALECT_NAMESPACE not in _loaded:
             dialect.load()
+            _name_module(dialect.DIALECT_NAMESPACE)
             _loaded.add(dialect.DIALECT_NAMESPACE)
 
 
