@@ -70,7 +70,8 @@ class SimulatedDriver:
             module = ir.Module.parse(text)
             ctx = PassContext(TARGET, self.arch, capabilities(self.arch), options, str(metadata["name"]), {"shared": metadata["shared"]})
             lower_to_llvm(module, ctx)
-            return SimulatedKernel(SimtExecutor(module, str(metadata["name"]), 32 * num_warps, 32, int(metadata["shared"]), semantics()))
+            return SimulatedKernel(SimtExecutor(module, str(metadata["name"]), 32 * num_warps, 32, int(metadata["shared"]), semantics(),
+                                                check_uninitialised=True))
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
