@@ -11,8 +11,8 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.targets.cpu.lower import TileLowering, lowers
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of
-from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, fill, materialise
 from tilewright.targets.cpu.matrix_ops import ROWS, VECTORS
+from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, fill, materialise
 
 _UNROLL = 4
 

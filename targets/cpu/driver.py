@@ -1,0 +1,188 @@
+"""Loads objects into the process and runs grids on a pool of threads. ctypes gives up the GIL while a chunk runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tilewright.dialects.errors import ArgumentError, TilewrightError
+
+_FORMATS = {"i1": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
+            "fp32": "f4x", "f32": "f4x", "fp64": "d", "f64": "d", "fp16": "e6x", "f16": "e6x"}
+
+
+class KernelAssertionError(TilewrightError):
+    """A device_assert did not hold; names the program and the message."""
+
+
+def num_threads() -> int:
+    """TILEWRIGHT_NUM_THREADS, else the processors this process may use."""
+    asked = os.environ.get("TILEWRIGHT_NUM_THREADS")
+    if asked:
+        return max(1, int(asked))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_local = threading.local()
+_failures: list[str] = []
+_tables: dict[int, list[str]] = {}  # thread → messages of the kernel it runs
+
+
+def _scratch(size: int) -> int:
+    """Address of this thread's scratch memory of at least ``size`` bytes, aligned to 64."""
+    held = getattr(_local, "scratch", None)
+    if held is None or len(held) < size + 64:
+        held = _local.scratch = (ctypes.c_uint8 * (max(size, 1 << 16) + 64))()
+    return (ctypes.addressof(held) + 63) & ~63
+
+
+@ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 6, ctypes.c_void_p)
+def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) -> None:
+    import numpy as np
+
+    table = _tables[threading.get_ident()]
+    as_hex, name = table[kind].startswith("hex "), table[kind].split()[-1]
+    dtype = {"i1": "i1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}[name]
+    size = np.dtype(dtype).itemsize * count
+    values = np.frombuffer((ctypes.c_uint8 * size).from_address(data), dtype)
+    shown = [hex(int(v) & ((1 << 8 * values.itemsize) - 1)) for v in values] if as_hex else values.tolist()
+    print(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown}", flush=True)
+
+
+@ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4)
+def _assert(text: int, x: int, y: int, z: int) -> None:
+    _failures.append(f"device_assert failed in program ({x}, {y}, {z}): {_tables[threading.get_ident()][text]}")
+
+
+class Loaded:
+    """An object in memory. ``function``: its entry's address."""
+
+    n_regs = n_spills = 0
+
+    def __init__(self, obj: bytes, metadata: Mapping[str, Any]):
+        import llvmlite.binding as llvm
+        from tilewright.targets.cpu.emit import target_machine
+        from tilewright.targets.cpu.passes.tiles_to_loops import ENTRY_SUFFIX
+
+        machine = target_machine("native")
+        llvm.add_symbol("tilewright_cpu_print", ctypes.cast(_print, ctypes.c_void_p).value)
+        llvm.add_symbol("tilewright_cpu_assert", ctypes.cast(_assert, ctypes.c_void_p).value)
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self.engine.add_object_file(llvm.ObjectFileRef.from_data(obj))
+        self.engine.finalize_object()
+        self.function = self.engine.get_function_address(metadata["name"] + ENTRY_SUFFIX)
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_int32] * 3, ctypes.c_void_p)
+        self.call = prototype(self.function)
+
+
+class _Timer:
+    def start(self) -> None:
+        self.begin = time.perf_counter()
+
+    def stop(self) -> None:
+        self.end = time.perf_counter()
+
+    def elapsed_ms(self) -> float:
+        return (self.end - self.begin) * 1e3
+
+
+def address(argument: Any) -> int:
+    """Address of a pointer argument: an int, None (0), a numpy array or an array in host memory with ``data_ptr``."""
+    if hasattr(argument, "data_ptr"):
+        return int(argument.data_ptr())
+    if argument is None:
+        return 0
+    if isinstance(argument, int):
+        return argument
+    if hasattr(argument, "__array_interface__"):
+        return int(argument.__array_interface__["data"][0])
+    raise ArgumentError(f"a pointer argument of type {type(argument).__name__} does not live in host memory; pass a numpy array, a "
+                        "torch CPU tensor or an address")
+
+
+class CpuDriver:
+    """targets.protocol.Driver for the host. Launches are done when they return."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._threads = num_threads()
+        self._pid = os.getpid()
+
+    def pool(self) -> ThreadPoolExecutor:
+        if self._pool is None or self._pid != os.getpid():  # threads do not survive a fork
+            self._pool, self._pid = ThreadPoolExecutor(self._threads, thread_name_prefix="tilewright"), os.getpid()
+        return self._pool
+
+    def current_device(self) -> int:
+        return 0
+
+    def current_stream(self, device: int) -> int:
+        return 0
+
+    def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int) -> Loaded:
+        return Loaded(asm["obj"], metadata)
+
+    def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        unknown = [s for s in signature if not s.startswith("*") and s not in _FORMATS]
+        if unknown:
+            raise ArgumentError(f"a kernel argument of type {unknown[0]!r} cannot be passed; pass bf16 and fp8 scalars as fp32")
+        packer = struct.Struct("=" + "".join("Q" if s.startswith("*") else _FORMATS[s] for s in signature))
+        pointers = tuple(i for i, s in enumerate(signature) if s.startswith("*"))
+        scratch_bytes = int(metadata.get("scratch_bytes", 0))
+        messages = list(metadata.get("messages", ()))
+
+        def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
+            values = list(args)
+            for i in pointers:
+                values[i] = address(values[i])
+            slots = ctypes.create_string_buffer(packer.pack(*values), max(packer.size, 8))
+            where = ctypes.addressof(slots)
+            total = gx * gy * gz
+            call = handle.call
+
+            def chunk(begin: int, end: int) -> None:
+                if messages:
+                    _tables[threading.get_ident()] = messages
+                call(where, begin, end, gx, gy, gz, _scratch(scratch_bytes))
+
+            workers = min(self._threads, total)
+            if workers <= 1:
+                chunk(0, total)
+            else:
+                # a few chunks a thread even out programs of unlike length
+                step = max(1, -(-total // (workers * 4)))
+                position = iter(range(0, total, step))
+                lock = threading.Lock()
+
+                def work() -> None:
+                    while True:
+                        with lock:
+                            begin = next(position, None)
+                        if begin is None:
+                            return
+                        chunk(begin, min(begin + step, total))
+
+                others = [self.pool().submit(work) for _ in range(workers - 1)]
+                work()
+                for future in others:
+                    future.result()
+            if _failures:
+                found, _failures[:] = list(_failures), []
+                raise KernelAssertionError(found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
+
+        return launch
+
+    def synchronize(self) -> None:
+        """Launches are done when they return."""
+
+    def get_device_properties(self, device: int) -> Mapping[str, Any]:
+        return {"max_shared_mem": 1 << 30, "multiprocessor_count": self._threads, "warpSize": 1, "max_num_regs": 32, "arch": "native"}
+
+    def event_timer(self) -> _Timer:
+        return _Timer()

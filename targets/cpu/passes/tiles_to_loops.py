@@ -1,0 +1,91 @@
+"""The pass tiles_to_loops: the tt kernel becomes loops over scf, vector and scalars, and an entry that runs part of a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.pipeline import PassContext
+
+ENTRY_SUFFIX = "__grid"
+PROGRAM_ARGUMENTS = 6  # pid x, y, z and grid x, y, z, all i32
+
+
+def run(module: Any, ctx: PassContext) -> None:
+    """Before: one ``func.func`` with ``tt.kernel`` of tt ops. After: ``@NAME(arguments…, pids, grid, scratch)`` of scf, arith,
+    math, vector and llvm ops, and ``@NAME__grid(slots, begin, end, grid x, y, z, scratch)``, which takes the kernel's
+    arguments from 8-byte slots and runs programs begin ≤ id < end, x fastest. ctx.metadata gets ``scratch_bytes`` (a
+    program's) and ``messages`` (the texts of prints and assertions)."""
+    from tilewright.targets.cpu import lower_dot, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
+    from tilewright.targets.cpu.loop_builder import LoopBuilder
+    from tilewright.targets.cpu.lower import TileLowering
+    from tilewright.targets.cpu.lower_control import block_ops
+    from tilewright.targets.cpu.lower_elementwise import compute_type, from_storage, storage_type
+    from tilewright.targets.cpu.lower_memory import forget_order
+    from tilewright.targets.cpu.tiles import Arena
+
+    kernel = next(op for op in module.body.operations if "tt.kernel" in op.attributes).operation
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    axis = AxisInfoAnalysis(module)
+    old_entry = kernel.regions[0].blocks[0]
+    arguments = list(old_entry.arguments)
+    i32, ptr = ir.IntegerType.get_signless(32), ir.Type.parse("!llvm.ptr")
+    kinds = [_held(a.type) for a in arguments]
+    inputs = [*kinds, *[i32] * PROGRAM_ARGUMENTS, ptr]
+    func = ir.Operation.create("func.func", attributes={
+        "sym_name": ir.StringAttr.get(f"{name}__program"), "sym_visibility": ir.StringAttr.get("private"),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, []))}, regions=1, loc=kernel.location, ip=ir.InsertionPoint(kernel))
+    entry = func.regions[0].blocks.append(*inputs, arg_locs=[kernel.location] * len(inputs))
+    b = LoopBuilder(func)
+    b.contract = bool(getattr(ctx.options, "enable_fp_fusion", True))
+    messages: list[str] = []
+    new_arguments = list(entry.arguments)
+    arena = Arena(b, new_arguments[-1])
+    lowering = TileLowering(b, arena, axis, module, messages)
+    at = len(arguments)
+    lowering.program, lowering.grid = new_arguments[at:at + 3], new_arguments[at + 3:at + 6]
+    for old, new in zip(arguments, new_arguments):
+        lowering.env[old] = new
+    lowering.block(block_ops(old_entry)[:-1])
+    b.loc = kernel.location
+    b.op("func.return")
+    forget_order()
+    _grid_entry(module, name, [storage_type(b, a.type) for a in arguments], [compute_type(b, a.type) for a in arguments],
+                [a.type for a in arguments], kernel.location, from_storage)
+    kernel.erase()
+    ctx.metadata["scratch_bytes"] = arena.peak
+    ctx.metadata["messages"] = messages
+
+
+def _held(type: Any) -> Any:
+    """An argument in compute form: pointers as i64."""
+    return ir.IntegerType.get_signless(64) if str(type).startswith("!tt.ptr") else type
+
+
+def _grid_entry(module: Any, name: str, stored: list[Any], held: list[Any], types: list[Any], location: Any, from_storage: Any) -> None:
+    from tilewright.targets.cpu.loop_builder import LoopBuilder
+
+    i64, ptr = ir.IntegerType.get_signless(64), ir.Type.parse("!llvm.ptr")
+    i32 = ir.IntegerType.get_signless(32)
+    inputs = [ptr, i64, i64, i32, i32, i32, ptr]
+    func = ir.Operation.create("func.func", attributes={
+        "sym_name": ir.StringAttr.get(f"{name}{ENTRY_SUFFIX}"), "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, []))},
+        regions=1, loc=location, ip=ir.InsertionPoint(module.body))
+    block = func.regions[0].blocks.append(*inputs, arg_locs=[location] * len(inputs))
+    b = LoopBuilder(func)
+    b.loc = location
+    slots, begin, end, gx, gy, gz, scratch = block.arguments
+    values = [from_storage(b, b.load(b.gep(slots, i, b.i64), kind), type) for i, (kind, type) in enumerate(zip(stored, types))]
+    wide_x, wide_y = (b.un("arith.extsi", g, i64) for g in (gx, gy))
+
+    def body(i: Any, _: list[Any]) -> list[Any]:
+        x = b.bin("arith.remui", i, wide_x)
+        row = b.bin("arith.divui", i, wide_x)
+        y, z = b.bin("arith.remui", row, wide_y), b.bin("arith.divui", row, wide_y)
+        pids = [b.un("arith.trunci", v, i32) for v in (x, y, z)]
+        b.op("func.call", [*values, *pids, gx, gy, gz, scratch], [], {"callee": ir.FlatSymbolRefAttr.get(f"{name}__program")})
+        return []
+
+    b.for_(begin, end, b.const(i64, 1), [], body)
+    b.op("func.return")

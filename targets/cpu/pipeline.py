@@ -1,0 +1,41 @@
+"""The whole CPU pipeline in one function: tt → loops → LLVM dialect → LLVM IR → assembly and object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects.passes import lazy_pass, tt_passes
+from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
+
+_PASSES = "tilewright.targets.cpu.passes"
+
+
+def pipeline(arch: str, options: Any) -> Pipeline:
+    """Stages ttir, loops (scf and vector), llir (LLVM IR after O3), asm (text), obj."""
+    return Pipeline((
+        Stage("ttir", tt_passes()),
+        Stage("loops", (lazy_pass("tiles_to_loops", f"{_PASSES}.tiles_to_loops:run"),)),
+        Stage("llir", (lazy_pass("convert_to_llvm", f"{_PASSES}.convert_to_llvm:run"),), _to_llvm_ir),
+        Stage("asm", (), _to_asm),
+        Stage("obj", (), _to_obj),
+    ))
+
+
+def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
+    from tilewright.dialects._mlir import llvm
+    from tilewright.targets.cpu.emit import optimise
+
+    return optimise(llvm.translate_module_to_llvmir(module.operation), ctx.arch)
+
+
+def _to_asm(llvm_ir: str, ctx: PassContext) -> str:
+    from tilewright.targets.cpu.emit import emit_assembly
+
+    ctx.metadata["llir"] = llvm_ir
+    return emit_assembly(llvm_ir, ctx.arch)
+
+
+def _to_obj(asm: str, ctx: PassContext) -> bytes:
+    from tilewright.targets.cpu.emit import emit_object
+
+    return emit_object(ctx.metadata.pop("llir"), ctx.arch)
