@@ -11,9 +11,10 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.targets.cpu.lower import TileLowering, lowers
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of
-from tilewright.targets.cpu.matrix_ops import ROWS, VECTORS
+
 from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, fill, materialise
 
+ROWS, VECTORS = 4, 4
 _UNROLL = 4
 
 
