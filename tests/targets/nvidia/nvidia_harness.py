@@ -1,9 +1,10 @@
 """Build one LLVM-dialect kernel with the builder and the NVIDIA hooks; run it in the simulator; compile it to a cubin."""
 
 import numpy as np
-from tilewright.dialects._mlir import ir, llvm
+from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lowering.builder import LLVMBuilder
+from tilewright.dialects.lowering.translate import translate_to_llvm_ir
 from tilewright.targets.nvidia.emit import assemble, emit_ptx
 from tilewright.targets.nvidia.lower_hooks import NvidiaHooks
 from tilewright.targets.nvidia.simulate import simulate
@@ -27,7 +28,7 @@ class Kernel:
             body(b, hooks, list(func.regions[0].blocks[0].arguments))
             b.ret()
             assert self.module.operation.verify()
-            self.llvm_ir = llvm.translate_module_to_llvmir(self.module.operation)
+            self.llvm_ir = translate_to_llvm_ir(self.module)
 
     def run(self, *args, grid=(1,), **checks):
         with mlir_context():
