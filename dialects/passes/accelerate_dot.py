@@ -12,6 +12,8 @@ Choices:
   along M: a row of the accumulator then lies in one warp, and the second dot reads it from registers.
 - transposed: where an instruction's accumulator registers run along M they are made to run along N (row-major stores, and
   the first operand of a following dot, have it so); ``capabilities.extra["transposed_accumulators"] = False`` says never.
+- tf32x3, bf16x3, bf16x6: f32 operands are cut into parts of the narrower type, whose products are added from the smallest up
+  (passes/split_dot.py); on a target without such rows they are computed by f32 rows or FMA, which is no less exact.
 - k_width: what the instruction holds consecutively, or as many as make 32 bits of the narrower type that was loaded.
 """
 
@@ -25,6 +27,7 @@ from tilewright.dialects.analysis.structure import Function, Node, functions, ty
 from tilewright.dialects.encodings import instruction_operand, native_k_width
 from tilewright.dialects.matrix_ops import MatrixOp, lookup
 from tilewright.dialects.passes.convert_tt_to_ttg import convert_operand, convert_result
+from tilewright.dialects.passes.split_dot import SPLITS, split_dot
 
 _THROUGH = ("arith.", "math.", "ttg.convert_layout", "tt.fp_to_fp", "tt.broadcast", "tt.trans", "tt.expand_dims", "tt.clampf")
 _CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
@@ -79,8 +82,8 @@ def _type_names(element: Any, precision: str) -> list[str]:
     name = str(element)
     if name != "f32":
         return [name]
-    # without a tf32 row a target's exact f32 instruction does more than was asked
-    return ["tf32", "f32"] if precision == "tf32" else ["f32"]
+    # without such a row a target's exact f32 instruction does more than was asked
+    return {"tf32": ["tf32", "f32"], "tf32x3": ["tf32", "f32"], "bf16x3": ["bf16", "f32"], "bf16x6": ["bf16", "f32"]}.get(precision, ["f32"])
 
 
 def is_transposed(row: MatrixOp, ctx: Any) -> bool:
@@ -178,7 +181,7 @@ def _mma_encoding(row: MatrixOp, shape: tuple[int, ...], num_warps: int, all_alo
     return ttg.MmaEncoding.of(row.name, [*batches, *along], transposed)
 
 
-def _cast(function: Function, dot: Node, index: int, element: Any, rounding: bool = False) -> None:
+def _cast(function: Function, dot: Node, index: int, element: Any) -> None:
     """Convert operand ``index`` to another float element type."""
     value = dot.operands[index]
     info = type_info(value.type)
@@ -233,15 +236,16 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
             wide = 32 // max(8, narrow)
             if wide > k_width and sizes[2] >= row.k * (wide // k_width):
                 k_width = wide
-        for i in (0, 1):
-            if type_info(dot.operands[i].type).element != types[i]:
-                _cast(function, dot, i, types[i])
     for i in (0, 1):
         convert_operand(function, dot, i, ttg.DotOperandEncoding.of(i, encoding, k_width))
+        if row is not None and type_info(dot.operands[i].type).element != types[i]:
+            _cast(function, dot, i, types[i])
     convert_operand(function, dot, 2, encoding)
     convert_result(function, dot, 0, encoding)
     if widen:
         _widen_accumulator(function, dot)
+    if row is not None and precision in SPLITS and row.a_type != "f32":
+        split_dot(function, dot, precision)
 
 
 def _widen_accumulator(function: Function, dot: Node) -> None:

@@ -214,13 +214,13 @@ def run(module: Any, ctx: Any) -> None:
     for function in functions(module):
         values: dict[Any, None] = {}  # in order, once each
         for node in function.nodes():
-            if node.name == "tt.dot":
-                for v in node.operands[:2]:
-                    if isinstance(type_info(v.type).encoding, ttg.DotOperandEncoding):
-                        values[v] = None
+            # conversions too: what is computed from them in the operand's layout (split_dot.py) uses them
+            for v in node.operands[:2] if node.name == "tt.dot" else node.results if node.name == "ttg.convert_layout" else ():
+                if isinstance(type_info(v.type).encoding, ttg.DotOperandEncoding):
+                    values[v] = None
         changed = False
         for v in values:
-            path = _path(function, v)
+            path = _path(function, v) if function.uses(v) else None
             if path is not None and path.converted:
                 _rewrite(function, v, path)
                 changed = True

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
 from tilewright.dialects.analysis.layout_cost import LOOP_WEIGHT, conversion_cost, op_cost, registers
@@ -179,6 +180,9 @@ class _Assigner:
             return
         if name in _FIXED or name.startswith("ttg."):
             self._given(node)
+            return
+        if any(isinstance(self.given.get(v), ttg.DotOperandEncoding) for v in node.results):
+            self._given(node)  # accelerate_dot computes dot operands in their layout, from narrower or shared data
             return
         operands = [(i, v) for i, v in enumerate(self.operands[id(node)]) if type_info(v.type).shape is not None]
         known = [(i, v) for i, v in operands if v in self.lay]

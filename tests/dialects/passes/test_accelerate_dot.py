@@ -1,13 +1,21 @@
 """accelerate_dot: which row, how many warps each way, and what stays on FMA."""
 
+import numpy as np
 import pytest
+from evaluate import Evaluator
 from kernel_texts import KERNELS, Text, attention, context, matmul, ptr, run_passes
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import type_info
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.encodings import boolean, downcast, integer, ints, string, to_linear_layout
-from tilewright.dialects.passes import accelerate_dot, coalesce, convert_tt_to_ttg
+from tilewright.dialects.passes import (
+    accelerate_dot,
+    coalesce,
+    convert_tt_to_ttg,
+    optimize_dot_operands,
+    remove_layout_conversions,
+)
 from tilewright.dialects.passes.accelerate_dot import warps_for
 
 PASSES = (convert_tt_to_ttg, coalesce, accelerate_dot)
@@ -126,3 +134,64 @@ def test_batched_dot_spreads_the_batch_over_warps():
                                                 (128, 256, 8, (2, 4)), (16, 16, 4, (4, 1))])
 def test_warps_share_the_tile_with_the_fewest_operand_reads(m, n, warps, expected):
     assert warps_for(m, n, 16, 16, warps, False) == expected
+
+
+@pytest.mark.parametrize("precision,count", [("tf32x3", 3), ("bf16x3", 3), ("bf16x6", 6)])
+def test_f32_out_of_narrower_parts(precision, count):
+    with mlir_context():
+        text = matmul(64, 64, 32, "f32", out="f32", precision=precision)
+        found = dots(text)
+        row, element = ("test.m16n8k8_tf32", "f32") if precision == "tf32x3" else ("test.m16n8k16_bf16", "bf16")
+        assert [(d[0], d[4]) for d in found] == [(row, (element, element, "f32"))] * count
+        # without rows for the parts one exact dot is left
+        assert [d[0] for d in dots(text, context(rows=["test.m16n8k16_f16"]))] == [None]
+        _, f = run_passes(text, context(), *PASSES, remove_layout_conversions, optimize_dot_operands)
+        inside = [n.name for n in f.nodes() if n.depth]
+        assert inside.count("ttg.local_load") == 2 and "ttg.convert_layout" not in inside
+
+
+class NarrowDots(Evaluator):
+    """Dots read f32 operands as tf32 (the leading bits); casts and differences are in f32."""
+
+    def compute(self, node, x):
+        f32 = [np.asarray(v).astype(np.float32) if isinstance(v, np.ndarray) and v.dtype.kind == "f" else v for v in x]
+        if node.name == "tt.bitcast":
+            return [f32[0].view(np.int32)] if x[0].dtype.kind == "f" else [x[0].astype(np.int32).view(np.float32).astype(np.float64)]
+        if node.name == "arith.subf":
+            return [(f32[0] - f32[1]).astype(np.float64)]
+        if node.name == "arith.truncf":
+            bits = f32[0].view(np.uint32).astype(np.uint64)
+            bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+            return [bits.astype(np.uint32).view(np.float32).astype(np.float64)]
+        if node.name == "arith.cmpf":
+            return [np.isnan(x[0])]
+        if node.name == "tt.dot" and str(type_info(node.operands[0].type).element) == "f32":
+            cut = [(v.view(np.int32) & -(1 << 13)).view(np.float32).astype(np.float64) for v in f32[:2]]
+            return [cut[0] @ cut[1] + x[2]]
+        return super().compute(node, x)
+
+
+@pytest.mark.parametrize("precision,bound", [("tf32x3", 2e-6), ("bf16x3", 3e-5), ("bf16x6", 5e-7)])
+def test_parts_add_up_to_f32_precision(precision, bound):
+    """Values against float64, with the parts rounded as the instructions read them; single products cancel nothing."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((64, 32)).astype(np.float32), rng.standard_normal((32, 64)).astype(np.float32)
+    a[3, 5] = np.inf
+    t = Text([("x", ptr("f32"), 16), ("y", ptr("f32"), 16), ("o", ptr("f32"), 16)])
+
+    def tile(p, rows, columns):
+        i = t.bin("arith.muli", t.expand(t.range(rows), 1), t.const(columns, (), "i32"))
+        return t.addptr(p, t.bin("arith.addi", i, t.expand(t.range(columns), 0)))
+
+    acc = t.const("0.5", (64, 64), "f32")
+    t.store(tile(t.args[2], 64, 64), t.dot(t.load(tile(t.args[0], 64, 32)), t.load(tile(t.args[1], 32, 64)), acc, precision))
+    with mlir_context():
+        _, f = run_passes(str(t), context(), *PASSES, remove_layout_conversions, optimize_dot_operands)
+        out = np.full(64 * 64, np.nan)
+        with np.errstate(invalid="ignore"):
+            NarrowDots(f, [a.ravel().astype(np.float64), b.ravel().astype(np.float64), out])
+            reference = a.astype(np.float64) @ b.astype(np.float64) + 0.5
+    out = out.reshape(64, 64)
+    np.testing.assert_array_equal(out[3], reference[3])  # infinities of either sign
+    rest = np.arange(64) != 3
+    assert np.linalg.norm(out[rest] - reference[rest]) / np.linalg.norm(reference[rest]) < bound
