@@ -22,10 +22,10 @@ def pipeline(arch: str, options: Any) -> Pipeline:
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
-    from tilewright.dialects._mlir import llvm
+    from tilewright.dialects.lowering.translate import translate_to_llvm_ir
     from tilewright.targets.cpu.emit import optimise
 
-    return optimise(llvm.translate_module_to_llvmir(module.operation), ctx.arch)
+    return optimise(translate_to_llvm_ir(module, ctx), ctx.arch)
 
 
 def _to_asm(llvm_ir: str, ctx: PassContext) -> str:

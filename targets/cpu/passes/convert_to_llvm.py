@@ -7,13 +7,12 @@ from typing import Any
 from tilewright.dialects._mlir import PassManager
 from tilewright.dialects.pipeline import PassContext
 
-_PIPELINE = ("builtin.module(convert-scf-to-cf,convert-vector-to-llvm{enable-x86vector=false},convert-math-to-llvm,convert-arith-to-llvm,"
-             "convert-index-to-llvm,convert-cf-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts,"
-             "ensure-debug-info-scope-on-llvm-func{emission-kind=LineTablesOnly})")
+_PIPELINE = ("builtin.module(convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
+             "convert-index-to-llvm,convert-cf-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts)")
 
 
 def run(module: Any, ctx: PassContext) -> None:
-    """Before: loops over scalars and vectors. After: LLVM dialect only, with debug scopes for line tables."""
+    """Before: loops over scalars and vectors. After: LLVM dialect only."""
     manager = PassManager.parse(_PIPELINE)
     manager.enable_verifier(False)
     manager.run(module.operation)
