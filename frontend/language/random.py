@@ -60,7 +60,7 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUN
 
 @builtin
 def randint4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four tensors of random uint32 (uint64 where ``offset`` has 64 bits: its halves are two counter words), shaped as offset."""
+    """Four tensors of random uint32, shaped as ``offset``; a 64-bit offset makes two counter words."""
     s = _semantic
     offset = s.to_tensor(offset)
     zero = s.constant(0, offset.type.with_element_ty(uint32))
