@@ -317,3 +317,60 @@ class Text:
 
 def ptr(name: str, element: str, divisibility: int = 16) -> str:
     return f"%{name}: !tt.ptr<{element}, 1 : i32> {{tt.divisibility = {divisibility} : i32}}"
+
+
+def sizes(n: int) -> str:
+    """``tt.segment_sizes`` as text."""
+    return f"array<i32: {', '.join(['1'] * n + ['0'] * (8 - n))}>"
+
+
+def combine_region(ops: str, types: list[str], results: str, terminator: str) -> str:
+    """A combiner: arguments %a0.. (accumulators) and %b0.. (elements)."""
+    arguments = ", ".join(f"%{x}{i}: {t}" for x in "ab" for i, t in enumerate(types))
+    return (f'^bb0({arguments}):\n{ops}\n"{terminator}"({results}) {{operandSegmentSizes = {sizes(len(types))}}} : '
+            f'({", ".join(types)}) -> ()')
+
+
+SUM = '%r = "arith.addf"(%a0, %b0) : (f32, f32) -> f32'
+# larger value, then lower index
+ARGMAX = '''%gt = arith.cmpf ogt, %a0, %b0 : f32
+%eq = arith.cmpf oeq, %a0, %b0 : f32
+%lt = arith.cmpi slt, %a1, %b1 : i32
+%tie = arith.andi %eq, %lt : i1
+%first = arith.ori %gt, %tie : i1
+%r = arith.select %first, %a0, %b0 : f32
+%ri = arith.select %first, %a1, %b1 : i32'''
+
+
+def reduce(t: Text, values: list[str], elements: list[str], shape, axis, encoding, ops: str, results: str) -> list[str]:
+    """tt.reduce of tensors of one shape; names of the results."""
+    rest = [s for i, s in enumerate(shape) if i != axis]
+    types = ", ".join(tensor(shape, e, encoding) for e in elements)
+    out = "@@".join(tensor(rest, e, slice_of(axis, encoding)) if rest else e for e in elements)
+    name = t("tt.reduce", ", ".join(values), types, out,
+             f"axis = {axis} : i32, operandSegmentSizes = {sizes(len(values))}, resultSegmentSizes = {sizes(len(values))}",
+             combine_region(ops, elements, results, "tt.reduce_return"))
+    return [name] if len(values) == 1 else [f"{name}#{i}" for i in range(len(values))]
+
+
+def scan(t: Text, values: list[str], elements: list[str], shape, axis, encoding, ops: str, results: str, reverse=False) -> list[str]:
+    """tt.scan; names of the results."""
+    types = [tensor(shape, e, encoding) for e in elements]
+    name = t("tt.scan", ", ".join(values), ", ".join(types), "@@".join(types),
+             f"axis = {axis} : i32, reverse = {str(reverse).lower()}, operandSegmentSizes = {sizes(len(values))}, "
+             f"resultSegmentSizes = {sizes(len(values))}", combine_region(ops, elements, results, "tt.scan_return"))
+    return [name] if len(values) == 1 else [f"{name}#{i}" for i in range(len(values))]
+
+
+# layouts of all kinds: (shape, encoding, num_warps, warp_size)
+LAYOUTS = {
+    "2d": ([32, 64], blocked([1, 4], [4, 8], [2, 2], [1, 0]), 4, 32),
+    "column_major_wave64": ([16, 32], blocked([2, 2], [8, 8], [2, 4], [0, 1]), 8, 64),
+    "wide": ([16, 128], blocked([1, 2], [8, 4], [1, 4], [1, 0]), 4, 32),
+    "repeated_lanes_and_warps": ([4, 8], blocked([1, 2], [8, 4], [2, 2], [1, 0]), 4, 32),
+    "tall": ([128, 8], blocked([1, 1], [32, 1], [4, 1], [1, 0]), 4, 32),
+    "3d": ([4, 8, 16], blocked([1, 2, 2], [2, 2, 8], [1, 2, 1], [2, 1, 0]), 2, 32),
+    "one_warp": ([8, 32], blocked([2, 2], [4, 8], [1, 1], [1, 0]), 1, 32),
+    "linear": ([16, 32], "#ttg.linear<array<i32: 0, 1, 8, 0, 0, 16>, array<i32: 0, 2, 0, 4, 1, 0, 2, 0, 0, 8>, array<i32: 4, 0, 0, 0>, "
+               "array<i32>, 2 : i32>", 4, 32),
+}
