@@ -190,12 +190,14 @@ class SemanticBase:
                 raise TypeMismatchError(f"{what} takes pointers of one type, not {l_type} and {r_type}")
         if promote and not l_type.is_ptr() and not r_type.is_ptr():
             common = computation_type(l_type, l_number, r_type, r_number, div_or_mod)
-            lhs, rhs = self._as_common(lhs, l_number, common, what), self._as_common(rhs, r_number, common, what)
+            shape = () if l_number and r_number else rhs.type.shape if l_number else lhs.type.shape
+            lhs, rhs = self._as_common(lhs, l_number, common, what, shape), self._as_common(rhs, r_number, common, what, shape)
         else:
             lhs, rhs = self.to_tensor(lhs), self.to_tensor(rhs)
         return self.broadcast(lhs, rhs)
 
-    def _as_common(self, value: Any, is_number: bool, common: dtype, what: str) -> tensor:
+    def _as_common(self, value: Any, is_number: bool, common: dtype, what: str, shape: Sequence[int]) -> tensor:
+        """A tensor cast to the common type; a number as a constant of that type and of the other operand's ``shape``."""
         if not is_number:
             return self.cast(value, common) if value.type.scalar != common else value
         if common.is_int():
@@ -203,7 +205,7 @@ class SemanticBase:
                 raise TypeMismatchError(f"{what} of a {common} tensor and the negative number {value}; cast one of them")
             if not common.get_int_min_value() <= value <= common.get_int_max_value():
                 raise TypeMismatchError(f"the number {value} is outside the range of {common}, the other operand's type")
-        return self.constant(value, common)
+        return self.constant(value, block_type(common, shape) if shape else common)
 
     # -- broadcasting ----------------------------------------------------------------------------------------------
     def splat(self, value: tensor, shape: Sequence[int]) -> tensor:
