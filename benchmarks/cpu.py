@@ -1,0 +1,83 @@
+"""The cpu target beside torch and numpy: speed on all cores, one core, and compile time. Prints a Markdown table.
+
+    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python benchmarks/cpu.py
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))
+os.environ.setdefault("TILEWRIGHT_TARGET", "cpu")
+os.environ.setdefault("TILEWRIGHT_CACHE_DIR", tempfile.mkdtemp())
+
+
+def median(fn: Callable[[], Any], seconds: float = 1.0) -> float:
+    """Median seconds of one call."""
+    fn(), fn()
+    times: list[float] = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds or len(times) < 5:
+        start = time.perf_counter()
+        fn()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    import layer_norm
+    import matmul
+    import softmax
+    import torch
+
+    rows: list[tuple[str, str, float, float]] = []
+
+    def compare(name: str, unit: str, work: float, ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
+        mine, other = median(ours), median(theirs)
+        rows.append((name, unit, work / mine / 1e9, work / other / 1e9))
+
+    n = 1024
+    x, w, b = (torch.randn(s) for s in ((n, n), (n, n), (n,)))
+    y = torch.empty(n, n)
+
+    def launch(bm: int, bn: int, bk: int) -> None:
+        matmul.matmul_kernel[(n // bm * (n // bn),)](x, w, b, y, n, n, n, n, 1, n, 1, n, 1, BLOCK_M=bm, BLOCK_N=bn, BLOCK_K=bk, GROUP_M=8,
+                                                     RELU=True, PRECISION="ieee")
+
+    for block in ((128, 128, 64), (64, 64, 64), (128, 128, 128), (128, 256, 128)):
+        compare(f"matmul 1024^3 fp32 bias relu, block {block}", "GFLOP/s", 2.0 * n**3, lambda bl=block: launch(*bl),
+                lambda: torch.relu(torch.addmm(b, x, w)))
+        ref = np.maximum(x.double().numpy() @ w.double().numpy() + b.double().numpy(), 0)
+        assert np.linalg.norm(y.numpy() - ref) / np.linalg.norm(ref) < 1e-6
+
+    for r, c in ((2048, 4096), (4096, 1024)):
+        s = torch.randn(r, c)
+        out = torch.empty_like(s)
+        block = 1 << (c - 1).bit_length()
+        compare(f"softmax {r}x{c} fp32", "GB/s", 8.0 * r * c, lambda: softmax.softmax_kernel[(r,)](out, s, c, c, r, c, BLOCK=block),
+                lambda: torch.softmax(s, 1))
+        assert torch.allclose(out, torch.softmax(s, 1), atol=1e-6)
+        gamma, beta = torch.randn(c), torch.randn(c)
+        mean, rstd = torch.empty(r), torch.empty(r)
+        compare(f"layer_norm {r}x{c} fp32", "GB/s", 8.0 * r * c,
+                lambda: layer_norm.layer_norm_kernel[(r,)](s, out, gamma, beta, mean, rstd, c, c, 1e-5, BLOCK=min(block, 4096)),
+                lambda: torch.nn.functional.layer_norm(s, (c,), gamma, beta, 1e-5))
+        assert torch.allclose(out, torch.nn.functional.layer_norm(s, (c,), gamma, beta, 1e-5), atol=1e-4)
+
+    print(f"{os.cpu_count()} cores, torch {torch.__version__} ({torch.get_num_threads()} threads)\n")
+    print("| kernel | unit | Tilewright | torch | ratio |\n|---|---|---|---|---|")
+    for name, unit, mine, other in rows:
+        print(f"| {name} | {unit} | {mine:.1f} | {other:.1f} | {mine / other:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
