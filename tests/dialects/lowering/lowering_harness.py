@@ -307,6 +307,27 @@ class Text:
         self("tt.store", f"{self.pointers(argument, element, shape, encoding)}, {value}", f"{p}, {tensor(shape, element, encoding)}", None,
              'cache = "none", evict = "normal", operandSegmentSizes = array<i32: 1, 1, 0>')
 
+    def masked_load(self, argument: str, element: str, shape, encoding, mask: str, other: str | None = None) -> str:
+        p = tensor(shape, f"!tt.ptr<{element}, 1 : i32>", encoding)
+        m, v = tensor(shape, "i1", encoding), tensor(shape, element, encoding)
+        operands = [self.pointers(argument, element, shape, encoding), mask] + ([other] if other else [])
+        return self("tt.load", ", ".join(operands), ", ".join([p, m] + ([v] if other else [])), v,
+                    'cache = "none", evict = "normal", is_volatile = false, '
+                    f"operandSegmentSizes = array<i32: 1, 1, {int(bool(other))}>")
+
+    def masked_store(self, argument: str, value: str, element: str, shape, encoding, mask: str) -> None:
+        p, m = tensor(shape, f"!tt.ptr<{element}, 1 : i32>", encoding), tensor(shape, "i1", encoding)
+        self("tt.store", f"{self.pointers(argument, element, shape, encoding)}, {value}, {mask}",
+             f"{p}, {tensor(shape, element, encoding)}, {m}", None,
+             'cache = "none", evict = "normal", operandSegmentSizes = array<i32: 1, 1, 1>')
+
+    def below(self, shape, encoding, limit: str) -> str:
+        """Mask: row-major number < the i32 scalar ``limit``."""
+        i = tensor(shape, "i32", encoding)
+        n = self("tt.splat", limit, "i32", i)
+        return self("arith.cmpi", f"{self.index(shape, encoding)}, {n}", f"{i}, {i}", tensor(shape, "i1", encoding),
+                    "predicate = 2 : i64")
+
     def kernel(self, num_warps: int = 4, warp_size: int = 32, **options: Any) -> Kernel:
         body = "\n  ".join(self.lines)
         text = (f'module attributes {{"ttg.num-warps" = {num_warps} : i32, "ttg.threads-per-warp" = {warp_size} : i32}} {{\n'
