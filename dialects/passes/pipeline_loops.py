@@ -63,7 +63,7 @@ class Emitter:
     def op(self, name: str, results: list[Any], operands: list[Any], attributes: dict[str, Any] | None = None) -> Any:
         return ir.Operation.create(name, results=results, operands=operands, attributes=attributes or {}, loc=self.location, ip=self.ip)
 
-    def int(self, type_: Any, value: int) -> Any:
+    def integer(self, type_: Any, value: int) -> Any:
         result = self.op("arith.constant", [type_], [], {"value": ir.IntegerAttr.get(type_, value)}).result
         self.known[result] = value
         return result
@@ -73,7 +73,7 @@ class Emitter:
         if x is not None and y is not None:
             value = {"arith.addi": x + y, "arith.subi": x - y, "arith.muli": x * y}[name]
             if -(1 << 31) <= value < 1 << 31:
-                return self.int(a.type, value)
+                return self.integer(a.type, value)
         return self.op(name, [a.type], [a, b]).result
 
     def compare(self, predicate: int, a: Any, b: Any) -> Any:
@@ -187,24 +187,24 @@ class Expander:
                 ahead = Ahead(self.function, loop, before, mapping, exists)
                 if self.copies and distance == plan.distance:
                     for group in plan.groups:
-                        self._issue(ahead, group, before.int(self.i32, d))
+                        self._issue(ahead, group, before.integer(self.i32, d))
                 if plan.registers and distance == 1:
                     prefetched = [ahead.load(c.load).result for c in plan.registers]
                 now = {i: ahead.value(loop.regions[0].ops[-1].operands[i]) for i in carried}
             ahead_values[distance] = [now[i] for i in carried]
-        strides = {distance: before.binary("arith.muli", before.int(step.type, distance), step) for distance in self.carried_by}
+        strides = {distance: before.binary("arith.muli", before.integer(step.type, distance), step) for distance in self.carried_by}
         bounds = {distance: before.binary("arith.subi", upper, strides[distance]) for distance in self.carried_by}
         extra = [v for distance in self.carried_by for v in ahead_values[distance]] + prefetched
         rotating = bool(self.copies) and plan.buffers > 1
         if rotating:
-            extra.append(before.int(self.i32, 0))
+            extra.append(before.integer(self.i32, 0))
         return self._rebuild(extra, strides, bounds, rotating)
 
     def _advanced(self, emitter: Emitter, value: Any, step: Any, times: int) -> Any:
         """``value + times · step``."""
         if times == 0:
             return value
-        stride = emitter.binary("arith.muli", emitter.int(step.type, abs(times)), step)
+        stride = emitter.binary("arith.muli", emitter.integer(step.type, abs(times)), step)
         return emitter.binary("arith.addi" if times > 0 else "arith.subi", value, stride)
 
     def _buffer_type(self, copy: PipelinedLoad) -> Any:
@@ -269,9 +269,9 @@ class Expander:
         extract = insert = phase
         if self.copies:
             if not rotating:
-                extract = insert = emitter.int(self.i32, 0)
+                extract = insert = emitter.integer(self.i32, 0)
             else:
-                one, last, zero = emitter.int(self.i32, 1), emitter.int(self.i32, plan.buffers - 1), emitter.int(self.i32, 0)
+                one, last, zero = emitter.integer(self.i32, 1), emitter.integer(self.i32, plan.buffers - 1), emitter.integer(self.i32, 0)
                 wraps = emitter.compare(EQ, phase, last)
                 next_phase = emitter.op("arith.select", [self.i32], [wraps, zero, emitter.binary("arith.addi", phase, one)]).result
                 if plan.buffers > plan.distance:
