@@ -15,7 +15,7 @@ Lowering = Callable[[Any, Any], "list[Any] | None"]
 _table: dict[str, Lowering] = {}
 
 # Modules whose import fills the table.
-_MODULES = ("control_flow", "elementwise", "conversions", "convert_layout", "shape_ops", "global_ops", "shared_ops",
+_MODULES = ("control_flow", "elementwise", "conversions", "convert_layout", "shape_ops", "global_ops", "shared_ops", "async_copy",
             "reduce", "scan", "gather", "dot", "misc_ops")
 
 
