@@ -102,6 +102,7 @@ class NvidiaDriver:
                 raise DriverNotFoundError("nvidia: the package cuda-python is missing; pip install 'tilewright[nvidia]'") from e
         self.cuda = cuda
         self._contexts: dict[int, Any] = {}
+        self._torch: Any = None
         self._lock = threading.RLock()
         try:
             self.call("cuInit", 0)
@@ -136,12 +137,14 @@ class NvidiaDriver:
         status, device = self.cuda.cuCtxGetDevice()
         return int(device) if int(status) == 0 else 0
 
-    @staticmethod
-    def _torch_c() -> Any:
-        torch = sys.modules.get("torch")
-        if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
-            return None
-        return torch._C
+    def _torch_c(self) -> Any:
+        """torch's C module once torch has initialised CUDA, else None. On the path of every launch."""
+        if self._torch is None:
+            torch = sys.modules.get("torch")
+            if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+                return None
+            self._torch = torch._C
+        return self._torch
 
     def current_stream(self, device: int) -> int:
         """torch's current stream where torch has CUDA in use, else the default stream (0)."""
