@@ -257,7 +257,7 @@ class CodeGenerator(ControlGenerator):
     def _all(self, values: Any) -> Any:
         return constexpr(all(static_value(v) for v in self.static_iterable(values, "all")))
 
-    python_functions = {len: _len, min: _min, max: _max, abs: _abs, float: _float, int: _int, bool: _bool, str: _str, repr: _repr,
+    python_functions: dict[Any, Any] = {len: _len, min: _min, max: _max, abs: _abs, float: _float, int: _int, bool: _bool, str: _str, repr: _repr,
                         isinstance: _isinstance, print: _print, getattr: _getattr, hasattr: _hasattr, tuple: _tuple, list: _tuple,
                         range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, pow: _pow, sum: _sum, any: _any, all: _all}
     builtin_names = {f.__name__: f for f in python_functions} | {"slice": slice, "Ellipsis": Ellipsis}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tilewright.compiler.codegen_base import (
@@ -66,7 +67,7 @@ class ControlGenerator(StatementGenerator):
         for region, body in zip(holder.regions, (node.body, node.orelse)):
             self.frame.scope = dict(before)
             block = self.block(region)
-            self.inside(block, lambda body=body: self.run(body))
+            self.inside(block, partial(self.run, body))
             scopes.append(self.frame.scope)
             blocks.append(block)
         self.frame.scope = before
@@ -133,7 +134,7 @@ class ControlGenerator(StatementGenerator):
         values, blocks = [], []
         for region, branch in zip(holder.regions, (node.body, node.orelse)):
             block = self.block(region)
-            values.append(self.inside(block, lambda branch=branch: self.visit(branch)))
+            values.append(self.inside(block, partial(self.visit, branch)))
             blocks.append(block)
         self.builder.loc = location
         return self.merge(holder, blocks, condition, [("the value", *values)], lambda name, a, b: TypeMismatchError(
@@ -161,7 +162,7 @@ class ControlGenerator(StatementGenerator):
         for region, body in zip(holder.regions, (statement.body, statement.orelse)):
             frame.scope, frame.ret = dict(before), None
             block = self.block(region)
-            self.inside(block, lambda body=body: self.run([*body, *rest]))
+            self.inside(block, partial(self.run, [*body, *rest]))
             values.append(frame.ret)
             blocks.append(block)
         frame.scope = before
@@ -303,7 +304,7 @@ class ControlGenerator(StatementGenerator):
                     frame.scope = dict(before)
                     for name, value in live.items():
                         frame.scope[name] = rebuild(value, inner)
-                    self.inside(block, lambda block=block, fill=fill: fill(block))
+                    self.inside(block, partial(fill, block))
                     blocks.append(block)
             except _StaticTest as test:
                 numbers = {n for n in live if n not in promoted and not isinstance(live[n], tensor) and flatten(self.to_tensor(live[n]), [])}

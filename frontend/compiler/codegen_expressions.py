@@ -26,6 +26,8 @@ COMPARE: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.LtE: ("<=", "less_equal", operator.le), ast.Gt: (">", "greater_than", operator.gt), ast.GtE: (">=", "greater_equal", operator.ge),
 }
 
+_CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
 
 class ExpressionGenerator(GeneratorBase):
     """Visitors of expressions; each returns a value (tensor, constexpr, tuple, or a compile-time object)."""
@@ -258,7 +260,8 @@ class ExpressionGenerator(GeneratorBase):
             assert isinstance(part, ast.FormattedValue)
             value = self.visit(part.value)
             raw = static_value(value) if is_static(value) else str(value)
-            raw = {-1: lambda v: v, 115: str, 114: repr, 97: ascii}[part.conversion](raw)
+            if part.conversion != -1:
+                raw = _CONVERSIONS[part.conversion](raw)
             spec = static_value(self.visit(part.format_spec)) if part.format_spec else ""
             parts.append(format(raw, spec))
         return constexpr("".join(parts))

@@ -69,7 +69,7 @@ class MLIRBuilder(Builder):
         return ir.Type.parse(name)
 
     def attr(self, op: str, name: str, value: Any) -> Any:
-        key = (name, value.__class__, tuple(value) if value.__class__ is list else value)
+        key: Any = (name, value.__class__, tuple(value) if value.__class__ is list else value)
         if name == "predicate":
             key = (op, value)
         found = self._attrs.get(key)
@@ -107,10 +107,7 @@ class MLIRBuilder(Builder):
 
     def constant(self, value: Any, type: Any) -> Handle:
         scalar = type.scalar
-        if scalar.is_floating():
-            key = (struct.pack("d", value), type)
-        else:
-            key = (int(value), type)
+        key = (struct.pack("d", value) if scalar.is_floating() else int(value), type)
         found = self._constants.get(key)
         if found is not None:
             return found

@@ -26,7 +26,7 @@ class constexpr:
     __slots__ = ("value",)
 
     def __init__(self, value: Any):
-        self.value = value.value if type(value) is constexpr else value
+        self.value: Any = unwrap(value) if type(value) is constexpr else value
 
     @property
     def type(self) -> Any:

@@ -48,7 +48,7 @@ from tilewright.language.values import tuple as tuple  # noqa: A004
 TRITON_MAX_TENSOR_NUMEL = MAX_TENSOR_NUMEL
 _tensor_member_fn = member
 _python_range = range
-_python_tuple = type(())
+_python_tuple: Any = type(())
 base_type = dtype
 const = pointer_type  # the annotation `tl.const`
 
@@ -332,7 +332,7 @@ def dot(input: Any, other: Any, acc: Any = None, input_precision: Any = None, al
 
 
 # -- reductions and scans ----------------------------------------------------------------------------------------------
-def _inputs(input: Any) -> tuple[list[Any], bool]:
+def _inputs(input: Any) -> Any:
     """The tensors of a reduce or scan, and whether a tuple was given."""
     if isinstance(input, tensor) or not hasattr(input, "__iter__"):
         return [input], False
@@ -483,7 +483,8 @@ class range:  # noqa: A001
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, num_stages: Any = None, loop_unroll_factor: Any = None,
                  disallow_acc_multi_buffer: Any = False, flatten: Any = False, warp_specialize: Any = False, disable_licm: Any = False,
                  _semantic: Any = None):
-        self.start, self.end = (0, arg1) if arg2 is None else (arg1, arg2)
+        self.start: Any = 0 if arg2 is None else arg1
+        self.end: Any = arg1 if arg2 is None else arg2
         self.step = 1 if step is None else step
         self.num_stages, self.loop_unroll_factor = num_stages, loop_unroll_factor
         self.disallow_acc_multi_buffer, self.flatten, self.warp_specialize = disallow_acc_multi_buffer, flatten, warp_specialize

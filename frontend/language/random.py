@@ -55,7 +55,8 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUN
     for i in (1, 2, 3):
         counter[0], counter[i] = s.broadcast(counter[0], counter[i])
     counter = [s.broadcast(c, counter[0])[0] for c in counter]
-    return philox_impl(*counter, k0, k1, n_rounds, _semantic=s)
+    c0, c1, c2, c3 = counter
+    return philox_impl(c0, c1, c2, c3, k0, k1, n_rounds, _semantic=s)
 
 
 @builtin

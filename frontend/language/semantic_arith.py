@@ -257,7 +257,7 @@ class ArithmeticSemantic(SemanticBase):
         """sqrt_rn and div_rn, correctly rounded: fp32, and fp64 for which the plain ops are."""
         values = [self.to_tensor(v) for v in operands]
         if len(values) == 2:
-            values = list(self.binary_operands(*operands, name))
+            values = list(self.binary_operands(operands[0], operands[1], name))
         scalar = values[0].type.scalar
         if scalar.is_fp64():
             return self.new("math.sqrt" if name == "sqrt_rn" else "arith.divf", values, values[0].type)

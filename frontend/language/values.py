@@ -67,7 +67,7 @@ class tensor(base_value):
         return self.type.scalar
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Any:
         """The block's shape; () for a scalar."""
         return self.type.shape
 
