@@ -55,8 +55,8 @@ def plan_matrix_load(columns: dict[str, tuple[int, ...]], element_bytes: int) ->
     live = [i for i, c in enumerate(others) if c]
     if _rank([others[i] for i in live]) != len(live):
         return None
-    matrices = live[:2]
-    rest = live[2:]
+    matrices = _matrices(live, others, (*rows, *warps), trans)
+    rest = [i for i in live if i not in matrices]
     thread = (*rows, *(others[i] for i in matrices), *([0] * (2 - len(matrices))), *warps)
     steps = []
     for combination in range(1 << len(rest)):
@@ -72,6 +72,24 @@ def plan_matrix_load(columns: dict[str, tuple[int, ...]], element_bytes: int) ->
     mask = (1 << inside) - 1 | sum(1 << (inside + i) for i in live)
     owners = tuple(r & mask for r in range(1 << len(registers)))
     return MatrixLoad(trans, word, 1 << len(matrices), thread, tuple(steps), owners)
+
+
+def _matrices(live: Sequence[int], columns: Sequence[int], thread: Sequence[int], trans: bool) -> list[int]:
+    """Which register bits number the matrices of one instruction.
+
+    The lowest come first, since a product wants the words of one operand in neighbouring registers: two bits for A, one for
+    B. Where only the first can be such (rows of B in memory order), the second is one that the swizzle mixes with the thread's
+    bits: what is left then differs by constants, and fewer addresses are live.
+    """
+    if trans and len(live) > 2:
+        reach = 0
+        for c in thread:
+            reach |= c
+        if not columns[live[0]] & reach:
+            mixed = [i for i in live[1:] if columns[i] & reach]
+            if mixed:
+                return [live[0], mixed[0]]
+    return list(live[:2])
 
 
 def _rank(columns: Sequence[int]) -> int:
