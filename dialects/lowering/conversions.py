@@ -194,7 +194,10 @@ def converter(ctx: Any, src: Any, dst: Any, rounding: str = "rtne") -> Callable[
         near = narrow(wide)
         too_large = b.fcmp("ogt", b.fabs(back(near)), b.fabs(wide))
         word = b.bitcast(near, b.int_type(bits))
-        return b.bitcast(b.sub(word, b.zext(too_large, b.int_type(bits))), near.type)
+        down = b.sub(word, b.zext(too_large, b.int_type(bits)))
+        if d in FP8 and FP8[d].fnuz:  # below the least negative number comes 0, whose code has no sign
+            down = b.select(b.and_(too_large, b.icmp("eq", down, b.i8(0x80))), b.i8(0), down)
+        return b.bitcast(down, near.type)
 
     return towards_zero
 
