@@ -24,6 +24,7 @@ SHARED_PASSES: dict[str, str] = {
     "remove_layout_conversions": f"{_ROOT}.passes.remove_layout_conversions:run",
     "optimize_dot_operands": f"{_ROOT}.passes.optimize_dot_operands:run",
     "pipeline_loops": f"{_ROOT}.passes.pipeline_loops:run",
+    "slice_fma_dots": f"{_ROOT}.passes.slice_fma_dots:run",
     "allocate_shared_memory": f"{_ROOT}.passes.allocate_shared_memory:run",
     "insert_barriers": f"{_ROOT}.passes.insert_barriers:run",
     "lower_to_llvm": f"{_ROOT}.lowering:lower_to_llvm",
@@ -59,7 +60,7 @@ def tt_passes() -> tuple[Pass, ...]:
 def ttg_passes(target_passes: Sequence[Pass] = ()) -> tuple[Pass, ...]:
     """From tt to ttg that is ready to be lowered: the "ttgir" stage. ``target_passes`` run before pipelining."""
     first = ("convert_tt_to_ttg", "coalesce", "accelerate_dot", "remove_layout_conversions", "optimize_dot_operands")
-    last = ("pipeline_loops", "dce_cse", "allocate_shared_memory", "insert_barriers")
+    last = ("pipeline_loops", "slice_fma_dots", "dce_cse", "allocate_shared_memory", "insert_barriers")
     return (*map(shared_pass, first), *target_passes, *map(shared_pass, last))
 
 

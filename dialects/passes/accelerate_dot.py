@@ -246,6 +246,8 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
         _widen_accumulator(function, dot)
     if row is not None and precision in SPLITS and row.a_type != "f32":
         split_dot(function, dot, precision)
+    elif precision != "ieee" and (row is None or row.a_type != "tf32"):
+        dot.op.attributes["input_precision"] = ir.StringAttr.get("ieee")  # what f32 rows and FMA give
 
 
 def _widen_accumulator(function: Function, dot: Node) -> None:

@@ -31,7 +31,7 @@ from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, erase_dead, functions, type_info
 from tilewright.dialects.encodings import ints, to_linear_layout
 
-_CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
+CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
                     "arith.fptosi", "arith.fptoui", "tt.fp_to_fp", "tt.bitcast", "arith.bitcast"))
 _WAVEFRONT = 128  # bytes that the banks of shared memory deliver at a time
 
@@ -171,7 +171,7 @@ def _path(function: Function, value: Any) -> _Path | None:
         elif node.name == "tt.trans":
             order = node.ints_attr("order")  # result dim i is source dim order[i]
             permutation = tuple(order[i] for i in permutation)
-        elif node.name in _CASTS:
+        elif node.name in CASTS:
             casts.append(node)
         else:
             return None

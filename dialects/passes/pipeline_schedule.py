@@ -17,7 +17,7 @@ ALLOC = "ttg.local_alloc"
 # between a load and the dot that it feeds
 _ON_THE_WAY = frozenset((ALLOC, "ttg.local_load", "ttg.memdesc_trans", "ttg.convert_layout", "tt.trans", "tt.fp_to_fp", "tt.bitcast",
                          "tt.reshape", "arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp",
-                         "arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.bitcast"))
+                         "arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.bitcast", "arith.andi", "arith.subf"))
 _POINTER_OPS = frozenset(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "ttg.convert_layout", "tt.reshape",
                           "tt.trans"))
 # nothing is loaded ahead over these

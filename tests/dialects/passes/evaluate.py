@@ -105,6 +105,10 @@ class Evaluator:
 
     _ttg_memdesc_trans = _tt_trans
 
+    def _ttg_memdesc_subslice(self, node, x, shape):
+        sizes = node.results[0].type.shape
+        return [x[0][tuple(slice(o, o + n) for o, n in zip(node.ints_attr("offsets"), sizes))]]
+
     def _tt_reshape(self, node, x, shape):
         return [np.reshape(x[0], shape)]
 
