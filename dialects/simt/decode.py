@@ -27,7 +27,7 @@ class Block:
     ops: list[Run] = field(default_factory=list)
     masked: list[tuple[Run, tuple[int, ...]]] = field(default_factory=list)  # with the slots each defines
     names: dict[Run, tuple[str, Any]] = field(default_factory=dict)
-    terminator: Callable[[list[Any], Machine], list[tuple[int, Array, Moves]]] = lambda env, m: []
+    terminator: Any = None  # Callable[[env, Machine], list[(target block, threads that go there, Moves)]]
 
     def describe(self, run: Run) -> str:
         name, location = self.names[run]

@@ -40,7 +40,7 @@ class _Buffer:
     def __init__(self, base: int, size: int, data: Array | None = None, owner: Any = None):
         self.base, self.size, self.owner = base, size, owner
         if data is None:
-            raw = (ctypes.c_uint8 * size).from_address(base)
+            raw: Any = (ctypes.c_uint8 * size).from_address(base)
             data = np.frombuffer(raw, np.uint8)
         self.views = {n: data[: size // n * n].view(t) for n, t in _ITEM.items()}
 

@@ -97,9 +97,10 @@ class NvidiaDriver:
     def __init__(self, cuda: Any = None):
         if cuda is None:
             try:
-                from cuda.bindings import driver as cuda
+                import cuda.bindings.driver as bindings
             except ImportError as e:
                 raise DriverNotFoundError("nvidia: the package cuda-python is missing; pip install 'tilewright[nvidia]'") from e
+            cuda = bindings
         self.cuda = cuda
         self._contexts: dict[int, Any] = {}
         self._torch: Any = None

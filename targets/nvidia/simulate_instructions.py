@@ -346,7 +346,7 @@ def _unary(f: Callable[[Array], Array]) -> Callable[[list[str]], Handler]:
     return make
 
 
-def _binary(f: Callable[[Array, Array], Array]) -> Callable[[list[str]], Handler]:
+def _binary(f: Callable[..., Array]) -> Callable[[list[str]], Handler]:
     """Two or three operands of f32, f16x2, bf16x2 or integers."""
     def make(parts: list[str]) -> Handler:
         t = parts[-1]
