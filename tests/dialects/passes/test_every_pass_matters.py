@@ -1,0 +1,127 @@
+"""Take any one pass out of a GPU's pipeline and something that this file names is lost.
+
+The kernel is the matmul of the examples for sm_80, from @jit to PTX, and run in the simulator. A pass that is added to the
+pipeline needs an entry here: what would be lost without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import matmul as example
+import numpy as np
+import pytest
+from tilewright.compiler import ASTSource
+from tilewright.compiler.compiler import load_target, pass_context
+from tilewright.dialects.analysis.structure import functions
+from tilewright.dialects.context import mlir_context
+from tilewright.dialects.pass_runner import run_passes
+from tilewright.dialects.pipeline import Pipeline
+from tilewright.dialects.printer import print_module
+from tilewright.targets import registry
+from tilewright.targets.nvidia.simulate import simulate
+from tilewright.targets.protocol import GPUTarget
+
+M, N, K, BLOCK = 70, 80, 96, (64, 64, 32)
+
+
+class Compiled:
+    """What comes out of a pipeline: ``text`` after the ttgir stage, ``ttg`` (names of the ops in its loops), ``carried`` (values that the loop
+    carries), ``ptx``, and the PTX's loop. Passes and translations run until one raises."""
+
+    def __init__(self, pipeline: Callable[[Pipeline], Pipeline]):
+        kernel = example.matmul_kernel
+        signature = {f"{p}_ptr": "*fp16" for p in "xwby"} | {n: "i32" for n in ("M", "N", "K", "stride_xm", "stride_wk", "stride_ym")}
+        constants = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), BLOCK), GROUP_M=8, RELU=True, PRECISION="tf32", stride_xk=1, stride_wn=1,
+                         stride_yn=1)
+        names = [n for n in kernel.arg_names if n in signature]
+        divisible = {(kernel.arg_names.index(n),): [["tt.divisibility", 16]] for n in names if n != "M"}
+        selection = registry.select(GPUTarget("cuda", 80, 32))
+        self.options = selection.plugin.options(num_warps=4, num_stages=3)
+        stages = {s.name: s for s in pipeline(selection.plugin.pipeline(selection.arch, self.options)).stages}
+        with mlir_context():
+            load_target(selection.plugin)
+            ctx = pass_context(selection, self.options, "matmul_kernel")
+            self.module = ASTSource(kernel, signature, constants, divisible).make_module(selection, self.options)
+            for name in ("ttir", "ttgir"):
+                run_passes(self.module, stages[name].passes, ctx)
+            (function,) = functions(self.module)
+            self.ttg = [n.name for n in function.nodes() if n.depth and n.parent.name not in ("tt.reduce", "tt.scan")]
+            self.text = print_module(self.module)
+            self.carried = sum(len(n.results) for n in function.nodes() if n.name == "scf.for")
+            self.shared = ctx.metadata.get("shared", 0)
+            run_passes(self.module, stages["llir"].passes, ctx)
+            llir = stages["llir"].translate(self.module, ctx)
+            self.ptx = stages["ptx"].translate(llir, ctx)
+
+    def run(self) -> float:
+        """Relative error of a run in the simulator, which raises on races and on reads of what was not written."""
+        rng = np.random.default_rng(0)
+        x, w, b = (rng.standard_normal(s).astype(np.float16) for s in ((M, K), (K, N), (N,)))
+        y = np.full((M, N), np.nan, np.float16)
+        grid = (-(-M // BLOCK[0]) * -(-N // BLOCK[1]),)
+        with mlir_context():
+            simulate(self.module, "matmul_kernel", 4, self.shared, grid, (x, w, b, y, M, N, K, K, N, N))
+        expected = example.reference(x, w, b)
+        return float(np.linalg.norm(y - expected) / np.linalg.norm(expected))
+
+
+def _fails(compiled: Any) -> bool:
+    return isinstance(compiled, Exception)
+
+
+# pass → (what is lost without it, whether it is there in what was compiled, or in the exception that came instead)
+LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "canonicalize_tt": ("nothing is multiplied by the strides known to be 1", lambda c: "dense<1> : tensor" not in c.text),
+    "dce_cse": ("the loop carries the accumulator, the two pointers ahead and the stage, nothing dead", lambda c: c.carried == 4),
+    "convert_tt_to_ttg": ("tensors have layouts, without which nothing can be lowered", lambda c: not _fails(c)),
+    "coalesce": ("global memory is read 16 bytes at a time", lambda c: "cp.async.cg.shared.global" in c.ptx),
+    "accelerate_dot": ("products are matrix instructions", lambda c: "mma.sync" in c.ptx),
+    "remove_layout_conversions": ("no layout is converted in the loop", lambda c: "ttg.convert_layout" not in c.ttg),
+    "optimize_dot_operands": ("operands are read from swizzled shared memory by ldmatrix", lambda c: "ldmatrix" in c.ptx),
+    "pipeline_loops": ("copies are in flight while the loop multiplies",
+                       lambda c: any(int(n) > 0 for n in re.findall(r"cp\.async\.wait_group (\d+)", c.ptx))),
+    "allocate_shared_memory": ("buffers have places in shared memory", lambda c: not _fails(c)),
+    "insert_barriers": ("threads wait for each other's data", lambda c: c.run() < 1e-3),
+    "lower_to_llvm": ("LLVM IR", lambda c: not _fails(c)),
+}
+
+
+def attempt(change: Callable[[Pipeline], Pipeline]) -> Any:
+    try:
+        return Compiled(change)
+    except Exception as e:  # which error it is, is the business of other tests
+        return e
+
+
+def holds(check: Callable[[Any], bool], compiled: Any) -> bool:
+    """False also where the question cannot be asked, since nothing was compiled, or the run fails."""
+    try:
+        return check(compiled)
+    except Exception:
+        return False
+
+
+@pytest.fixture(scope="module")
+def whole() -> Compiled:
+    return Compiled(lambda p: p)
+
+
+def test_every_pass_of_the_pipeline_is_listed():
+    selection = registry.select(GPUTarget("cuda", 80, 32))
+    pipeline = selection.plugin.pipeline(selection.arch, selection.plugin.options())
+    assert {p.name for _, p in pipeline.passes()} == set(LOSSES)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_something_is_lost_without(name, whole, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")  # what is asked is what comes out
+    what, check = LOSSES[name]
+    assert check(whole), f"lost with every pass in place: {what}"
+    assert not holds(check, attempt(lambda p: p.remove(name))), f"without {name} it still holds that {what}"
+
+
+def test_the_whole_pipeline_is_right(whole):
+    assert whole.run() < 1e-3
