@@ -53,11 +53,12 @@ def reverse_post_order(successors: Sequence[Sequence[int]]) -> list[int]:
     order: list[int] = []
     state = [0] * len(successors)
 
-    def exits(block: int, successor: int) -> int:
-        return sum(block in body and successor not in body for body in loops)
+    def inner_last(block: int) -> Any:
+        """Successors, those that leave the most loops first: what is visited first comes last."""
+        return iter(sorted(successors[block], key=lambda s: -sum(block in body and s not in body for body in loops)))
 
     # Iterative: long kernels have thousands of blocks.
-    stack = [(0, iter(sorted(successors[0], key=lambda s: -exits(0, s))))] if successors else []
+    stack = [(0, inner_last(0))] if successors else []
     if stack:
         state[0] = 1
     while stack:
@@ -65,7 +66,7 @@ def reverse_post_order(successors: Sequence[Sequence[int]]) -> list[int]:
         for s in rest:
             if not state[s]:
                 state[s] = 1
-                stack.append((s, iter(sorted(successors[s], key=lambda t, s=s: -exits(s, t)))))
+                stack.append((s, inner_last(s)))
                 break
         else:
             order.append(block)
