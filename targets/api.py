@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.dialects.errors import (
     ArgumentError,
     AssemblerNotFoundError,
@@ -15,12 +17,21 @@ from tilewright.dialects.errors import (
 )
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp, OperandBases
+from tilewright.dialects.passes import shared_pass, tt_passes, ttg_passes
 from tilewright.dialects.pipeline import Pass, PassContext, Pipeline, Stage
 from tilewright.targets.protocol import API_VERSION, Capabilities, Device, Driver, GPUTarget, TargetPlugin
+
+
+def translate_to_llvm_ir(module: Any, ctx: PassContext) -> str:
+    """LLVM IR text of a lowered module (dialects.lowering.translate; imported when called, since it needs MLIR)."""
+    from tilewright.dialects.lowering.translate import translate_to_llvm_ir as translate
+
+    return translate(module, ctx)
+
 
 __all__ = [
     "API_VERSION", "ArgumentError", "AssemblerNotFoundError", "Capabilities", "CompilationError", "Device", "Driver",
     "DriverNotFoundError", "GPUTarget", "MatrixOp", "OperandBases", "OutOfResources", "Pass", "PassContext", "Pipeline",
     "Stage", "TargetHooks", "TargetNotFoundError", "TargetPlugin", "TilewrightError", "UnsupportedArchError",
-    "UnsupportedOnTargetError",
+    "UnsupportedOnTargetError", "shared_pass", "translate_to_llvm_ir", "tt_passes", "ttg_passes",
 ]

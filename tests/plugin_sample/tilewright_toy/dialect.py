@@ -38,4 +38,4 @@ def fuse_relu(module: Any, ctx: Any) -> None:
 def lower_relu(ctx: Any, op: Any) -> list[list[Any]]:
     """One compare and select a register."""
     b = ctx.b
-    return [[b.select(b.fcmp("ogt", x, b.zero(x.type)), x, b.zero(x.type)) for x in ctx.values(op.operands[0])]]
+    return [[b.select(b.fcmp("ogt", x, b.zero(x.type)), x, b.zero(x.type)) for x in ctx.get(op.operands[0])]]

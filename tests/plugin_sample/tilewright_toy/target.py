@@ -209,7 +209,7 @@ def _lowerings() -> Mapping[str, Callable[..., Any]]:
 
 
 TARGET = TargetPlugin(
-    api=API_VERSION, name="toy", aliases=(), device_types=(), archs=("toy1",), default_arch="toy1", probe=lambda: [],
+    api=API_VERSION, name="toy", aliases=(), device_types=("cpu",), archs=("toy1",), default_arch="toy1", probe=lambda: [],
     resolve_arch=resolve_arch, capabilities=capabilities, options=Options, pipeline=pipeline, driver=Driver,
     fingerprint=lambda: "toy 0.1", binary_stage="toyobj", source_stage="toyasm", matrix_ops=lambda: MATRIX_OPS,
     dialects=_dialects, lowerings=_lowerings, hooks=lambda arch, options: Hooks(),
