@@ -382,6 +382,8 @@ def _div(parts: list[str]) -> Handler:
 def _cvt(parts: list[str]) -> Handler:
     """cvt between f32 and packed or single 16-bit floats, cvt.rna.tf32.f32."""
     to, source = parts[-2], parts[-1]
+    if "x2" in source or to in ("e4m3x2", "e5m2x2"):
+        return _cvt_fp8(parts)
     relu = "relu" in parts
     if relu or source != "f32" or to not in ("f16x2", "bf16x2", "f16", "bf16", "tf32") or not {"rn", "rna"} & set(parts):
         raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
@@ -404,6 +406,38 @@ def _cvt(parts: list[str]) -> Handler:
         state.write(operands[0], out, mask)
 
     return run
+
+
+def _to_fp8(x: Array, exponent_bits: int) -> Array:
+    """Codes of f32 values by .rn.satfinite: the nearest of all finite values, ties to the even code; NaN is 0x7f."""
+    top = 0x7E if exponent_bits == 4 else 0x7B
+    values = _fp8(np.arange(top + 1, dtype=np.uint8), exponent_bits)  # rises with the code
+    magnitude = np.abs(x.astype(np.float64))
+    above = np.clip(np.searchsorted(values, magnitude), 0, top)
+    below = np.maximum(above - 1, 0)
+    up, down = values[above] - magnitude, magnitude - values[below]
+    code = np.where((up < down) | ((up == down) & (above % 2 == 0)), above, below)
+    code = np.where(magnitude >= values[top], top, code)
+    return np.where(np.isnan(x), 0x7F, code | np.where(np.signbit(x), 0x80, 0)).astype(np.uint16)
+
+
+def _cvt_fp8(parts: list[str]) -> Handler:
+    to, source = parts[-2], parts[-1]
+    if to in ("e4m3x2", "e5m2x2") and source == "f32" and {"rn", "satfinite"} <= set(parts):
+        bits = int(to[1])
+
+        def narrow(state: Any, operands: Any, mask: Any) -> None:  # the first source goes into the upper half
+            high, low = (_to_fp8(as_bits(state.read(o), 4).view(np.float32), bits) for o in operands[1:])
+            state.write(operands[0], (high << np.uint16(8)) | low, mask)
+        return narrow
+    if to == "f16x2" and source in ("e4m3x2", "e5m2x2") and "rn" in parts:
+        bits = int(source[1])
+
+        def widen(state: Any, operands: Any, mask: Any) -> None:
+            pair = as_bits(state.read(operands[1]), 2)[:, None].view(np.uint8)
+            state.write(operands[0], _fp8(pair, bits).astype(np.float16).view(np.uint32)[:, 0], mask)
+        return widen
+    raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
 
 
 INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {

@@ -39,9 +39,10 @@ def _dialects() -> tuple[Any, ...]:
 
 
 def _lowerings() -> Mapping[str, Callable[..., Any]]:
+    from tilewright.targets.nvidia.lower_fp8 import OPS, lower_conversion
     from tilewright.targets.nvidia.lower_math import LOWERINGS
 
-    return LOWERINGS
+    return {**LOWERINGS, **dict.fromkeys(OPS, lower_conversion)}
 
 
 def _fingerprint() -> str:

@@ -211,3 +211,34 @@ def test_native_math():
     np.testing.assert_allclose(out[1:], expected[1:], rtol=3e-7)
     for opcode in ("ex2.approx.ftz.f32", "sqrt.approx", "rsqrt.approx", "div.full.f32"):
         assert opcode in kernel.asm["ptx"]
+
+
+@tilewright.jit
+def fp8_cast_kernel(x, out, back, N: tl.constexpr, T: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i).to(T)
+    tl.store(out + i, v.to(tl.uint8, bitcast=True))
+    tl.store(back + i, v.to(tl.float32))
+    tl.store(back + N + i, v.to(tl.bfloat16).to(tl.float32))
+    tl.store(back + 2 * N + i, v.to(tl.float16).to(tl.float32))
+
+
+@pytest.mark.parametrize("kind, mantissa, largest", [(tl.float8e4nv, 3, 448.0), (tl.float8e5, 2, 57344.0)])
+def test_fp8_casts_natively_and_portably(monkeypatch, kind, mantissa, largest):
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal(1024) * 2.0 ** rng.integers(-20, 18, 1024)).astype(np.float32)
+    x[:8] = [np.nan, np.inf, -np.inf, largest, largest * 1.03, 0.0, -0.0, 2.0**-9 * 1.5]
+    codes, backs = [], []
+    for arch in ("sm_90a", "sm_80"):
+        monkeypatch.setenv("TILEWRIGHT_TARGET", f"nvidia:{arch}:sim")
+        out, back = np.full(1024, 99, np.uint8), np.full((3, 1024), 99, np.float32)
+        kernel = fp8_cast_kernel[(1,)](x, out, back, 1024, kind)
+        assert ("cvt.rn.satfinite.e" in kernel.asm["ptx"]) == (arch == "sm_90a")
+        assert np.isnan(back[:, 0]).all() and (back[:, 1] == largest).all() and (back[:, 2] == -largest).all()
+        normal = np.abs(x) > 2.0**-6
+        error = np.abs(back[0] - np.clip(x, -largest, largest))[normal]
+        assert (error <= np.abs(x[normal]) * 2.0 ** -(mantissa + 1) + 1e-30).sum() >= normal.sum() - 3  # NaN, infinities
+        codes.append(out)
+        backs.append(back)
+    np.testing.assert_array_equal(*backs)
+    np.testing.assert_array_equal(codes[0][1:], codes[1][1:])
