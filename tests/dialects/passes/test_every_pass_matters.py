@@ -86,19 +86,15 @@ LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
                        lambda c: any(int(n) > 0 for n in re.findall(r"cp\.async\.wait_group (\d+)", c.ptx))),
     "slice_fma_dots": ("exact fp32 products hold a few k of their operands in registers at a time",
                        lambda c: Compiled(c.pipeline, "fp32", "ieee").ttg.count("tt.dot") > 1),
-    "slice_fma_dots": ("products by FMA read a few k at a time, not all into registers", lambda c: c.ttg.count("tt.dot") > 1),
     "allocate_shared_memory": ("buffers have places in shared memory", lambda c: not _fails(c)),
     "insert_barriers": ("threads wait for each other's data", lambda c: c.run() < 1e-3),
     "lower_to_llvm": ("LLVM IR", lambda c: not _fails(c)),
 }
 
 
-FP32 = ("slice_fma_dots",)  # seen on fp32, which has no matrix instruction in full precision
-
-
-def attempt(change: Callable[[Pipeline], Pipeline], dtype: str) -> Any:
+def attempt(change: Callable[[Pipeline], Pipeline]) -> Any:
     try:
-        return Compiled(change, dtype)
+        return Compiled(change)
     except Exception as e:  # which error it is, is the business of other tests
         return e
 
@@ -126,9 +122,8 @@ def test_every_pass_of_the_pipeline_is_listed():
 def test_something_is_lost_without(name, whole, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")  # what is asked is what comes out
     what, check = LOSSES[name]
-    dtype = "fp32" if name in FP32 else "fp16"
-    assert check(whole if dtype == "fp16" else Compiled(lambda p: p, dtype)), f"lost with every pass in place: {what}"
-    assert not holds(check, attempt(lambda p: p.remove(name), dtype)), f"without {name} it still holds that {what}"
+    assert check(whole), f"lost with every pass in place: {what}"
+    assert not holds(check, attempt(lambda p: p.remove(name))), f"without {name} it still holds that {what}"
 
 
 def test_the_whole_pipeline_is_right(whole):
