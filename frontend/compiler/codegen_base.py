@@ -19,7 +19,7 @@ from tilewright.language import core
 from tilewright.language.const import ConstexprFunction, constexpr
 from tilewright.language.dtypes import dtype
 from tilewright.language.semantic import Semantic
-from tilewright.language.values import tensor
+from tilewright.language.values import base_value, tensor
 from tilewright.language.values import tuple as tl_tuple
 
 _MISSING = object()
@@ -117,9 +117,11 @@ def is_jit(value: Any) -> bool:
 
 def is_static(value: Any) -> bool:
     """Known while compiling: neither a tensor nor a tuple that holds one."""
-    if isinstance(value, tl_tuple):
-        return all(is_static(v) for v in value.values)
-    return not isinstance(value, tensor)
+    if isinstance(value, tensor):
+        return False
+    if isinstance(value, base_value):
+        return all(is_static(v) for v in value.parts)
+    return True
 
 
 def static_value(value: Any) -> Any:
@@ -145,8 +147,8 @@ def flatten(value: Any, out: list[tensor]) -> list[tensor]:
     """The tensors in a value, in order."""
     if isinstance(value, tensor):
         out.append(value)
-    elif isinstance(value, tl_tuple):
-        for v in value.values:
+    elif isinstance(value, base_value):
+        for v in value.parts:
             flatten(v, out)
     return out
 
@@ -155,8 +157,8 @@ def rebuild(template: Any, tensors: Iterator[tensor]) -> Any:
     """``template`` with its tensors replaced in order."""
     if isinstance(template, tensor):
         return next(tensors)
-    if isinstance(template, tl_tuple):
-        return tl_tuple([rebuild(v, tensors) for v in template.values], template.fields)
+    if isinstance(template, base_value):
+        return template.with_parts([rebuild(v, tensors) for v in template.parts])
     return template
 
 

@@ -28,10 +28,10 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
 from tilewright.language import dtypes as t
+from tilewright.language.block_pointer import block_pointer
 from tilewright.language.const import constexpr
 from tilewright.language.semantic_base import integer_promote
-from tilewright.language.values import tensor
-from tilewright.language.values import tuple as tl_tuple
+from tilewright.language.values import base_value, tensor
 
 
 class ControlGenerator(StatementGenerator):
@@ -123,9 +123,9 @@ class ControlGenerator(StatementGenerator):
         """Whether two values have one structure and types, and equal compile-time parts."""
         if isinstance(a, tensor):
             return isinstance(b, tensor) and a.type == b.type
-        if isinstance(a, tl_tuple):
-            return isinstance(b, tl_tuple) and len(a) == len(b) and all(self.alike(x, y) for x, y in zip(a.values, b.values))
-        return not isinstance(b, (tensor, tl_tuple)) and same_static(a, b)
+        if isinstance(a, base_value):
+            return isinstance(b, base_value) and a.same_form(b) and all(self.alike(x, y) for x, y in zip(a.parts, b.parts))
+        return not isinstance(b, base_value) and same_static(a, b)
 
     def choose(self, node: ast.IfExp, condition: tensor) -> Any:
         """``a if c else b`` with a run-time c: a select where both exist already, else an scf.if."""
@@ -293,17 +293,27 @@ class ControlGenerator(StatementGenerator):
                 if name in before and not isinstance(before[name], Undefined):
                     live[name] = self.to_tensor(before[name]) if name in promoted else before[name]
             tensors: list[tensor] = []
-            for value in live.values():
+            constant: list[bool] = []  # sizes and strides of block pointers are taken to stay what they are, and checked below
+            for name, value in live.items():
                 flatten(value, tensors)
+                if isinstance(value, block_pointer) and name not in promoted:
+                    n = len(value.block_shape)
+                    constant += [False, *[True] * (2 * n), *[False] * n]
+                constant += [False] * (len(tensors) - len(constant))
+            given: dict[str, Any] = {}
             holder = self.holder(len(parts))
             blocks = []
             try:
                 for region, (leading, fill) in zip(holder.regions, parts):
                     block = self.block(region, [*leading, *(v.handle.type for v in tensors)])
-                    inner = iter([tensor(a, v.type) for a, v in zip(list(block.arguments)[len(leading):], tensors)])
+                    inner = [tensor(a, v.type) for a, v in zip(list(block.arguments)[len(leading):], tensors)]
+                    for argument, initial, hopeful in zip(inner, tensors, constant):
+                        argument.const = initial.const if hopeful else None
+                    source = iter(inner)
                     frame.scope = dict(before)
                     for name, value in live.items():
-                        frame.scope[name] = rebuild(value, inner)
+                        frame.scope[name] = rebuild(value, source)
+                    given = {name: frame.scope[name] for name in live}
                     self.inside(block, partial(fill, block))
                     blocks.append(block)
             except _StaticTest as test:
@@ -318,6 +328,8 @@ class ControlGenerator(StatementGenerator):
             frame.scope, self.builder.loc = before, location
             again = {n for n in live if n not in promoted and not isinstance(live[n], tensor) and not self.alike(live[n], ends[n])
                      and self.alike(self.to_tensor(live[n]), self.to_tensor(ends[n]))}
+            again |= {n for n, value in given.items() if isinstance(value, block_pointer) and n not in promoted and isinstance(ends[n], block_pointer)
+                      and any(x.const is not None and x.handle != y.handle for x, y in zip(flatten(value, []), flatten(ends[n], [])))}
             if not again:
                 return live, ends, holder, blocks
             promoted |= again

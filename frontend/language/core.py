@@ -254,6 +254,21 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     return _semantic.atomic_cas(pointer, cmp, val, sem, scope)
 
 
+@builtin
+def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any, _semantic: Any = None) -> Any:
+    """A window of ``block_shape`` at ``offsets`` (int32) into the array at ``base`` with ``shape`` and ``strides`` in elements.
+
+    Loads and stores take ``boundary_check``, the dims in which the window may leave the array. ``order`` is a hint.
+    """
+    return _semantic.make_block_ptr(base, shape, strides, offsets, block_shape, order)
+
+
+@builtin
+def advance(base: Any, offsets: Any, _semantic: Any = None) -> Any:
+    """The block pointer moved by ``offsets``, one a dim."""
+    return _semantic.advance(base, offsets)
+
+
 def _unsupported(name: str, why: str) -> Any:
     def fn(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
         raise UnsupportedLanguageConstruct(f"tl.{name} is not supported: {why}")
@@ -264,8 +279,6 @@ def _unsupported(name: str, why: str) -> Any:
 
 
 _POINTERS = "use tensors of pointers (base + offsets[:, None] * stride + …) with tl.load and tl.store"
-make_block_ptr = _unsupported("make_block_ptr", f"block pointers are not there yet; {_POINTERS}")
-advance = _unsupported("advance", f"block pointers are not there yet; {_POINTERS}")
 make_tensor_descriptor = _unsupported("make_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
 load_tensor_descriptor = _unsupported("load_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
 store_tensor_descriptor = _unsupported("store_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError
 from tilewright.language import dtypes as t
 from tilewright.language.const import unwrap
 from tilewright.language.dtypes import pointer_type
@@ -47,8 +47,8 @@ class MemorySemantic(ArithmeticSemantic):
 
     def _no_block_pointer(self, boundary_check: Any, padding: Any, what: str) -> None:
         if unwrap(boundary_check) or unwrap(padding):
-            raise UnsupportedLanguageConstruct(f"boundary_check and padding_option of {what} are for block pointers, which are not "
-                                               "supported; use tensors of pointers with mask= and other=")
+            raise TypeMismatchError(f"boundary_check and padding_option of {what} are for block pointers (tl.make_block_ptr); "
+                                    "tensors of pointers take mask= and other=")
 
     def load(self, ptr: Any, mask: Any = None, other: Any = None, boundary_check: Any = (), padding_option: Any = "",
              cache_modifier: Any = "", eviction_policy: Any = "", volatile: Any = False) -> tensor:

@@ -42,9 +42,23 @@ class active_semantic:
 
 
 class base_value:
-    """Base of values that exist at run time."""
+    """Base of values that exist at run time. Those made of others say of which, so that loops and branches can carry them."""
 
+    __slots__ = ()
     type: Any
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The values in it, in order."""
+        return ()
+
+    def with_parts(self, parts: Sequence[Any]) -> Any:
+        """The same with other parts."""
+        return self
+
+    def same_form(self, other: Any) -> bool:
+        """Whether ``other`` is of the same kind, parts aside."""
+        return type(self) is type(other) and len(self.parts) == len(other.parts)
 
 
 class tensor(base_value):
@@ -175,6 +189,13 @@ class tuple(base_value):  # noqa: A001  (Triton's name)
     @property
     def type(self) -> Any:  # type: ignore[override]
         return tuple_type([v.type if hasattr(v, "type") else None for v in self.values], self.fields)
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        return self.values
+
+    def with_parts(self, parts: Sequence[Any]) -> Any:
+        return tuple(parts, self.fields)
 
     def __getattr__(self, name: str) -> Any:
         fields = object.__getattribute__(self, "fields")
