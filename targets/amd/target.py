@@ -35,6 +35,12 @@ def _driver() -> Any:
     return AmdDriver()
 
 
+def _simulator(arch: str) -> Any:
+    from tilewright.targets.amd.simulated_driver import SimulatedDriver
+
+    return SimulatedDriver(resolve_arch(arch))
+
+
 def _hooks(arch: str, options: Any) -> Any:
     from tilewright.targets.amd.lower_hooks import AmdHooks
 
@@ -52,6 +58,7 @@ def _lowerings() -> Mapping[str, Callable[..., Any]]:
 
 
 def _fingerprint() -> str:
+    # on the path of every first launch, cache hit or not: imports nothing heavy and starts no process
     from importlib.metadata import version
 
     from tilewright.targets.amd.emit import linker
@@ -79,4 +86,5 @@ TARGET = TargetPlugin(
     dialects=_dialects,
     lowerings=_lowerings,
     hooks=_hooks,
+    simulator=_simulator,
 )

@@ -1,0 +1,161 @@
+"""Kernels from @jit through the whole AMD pipeline, run in the SIMT executor (wave64 and wave32) and compared with float64.
+
+The executor's matrix instructions are written from the ISA manuals (targets/amd/simulate.py); it also checks bounds, alignment,
+races and unwritten shared memory while it computes.
+"""
+
+import attention as attention_example
+import layer_norm as layer_norm_example
+import matmul as matmul_example
+import numpy as np
+import pytest
+import softmax as softmax_example
+import tilewright
+import tilewright.language as tl
+import vector_add as vector_add_example
+from tilewright.dialects.simt import SimtError
+
+WAVE64, WAVE32 = ("gfx942", "gfx90a", "gfx950"), ("gfx1100", "gfx1201")
+ARCHS = (*WAVE64, *WAVE32)
+# every architecture in the slow runs, one of each kind of matrix instruction in the quick ones
+QUICK = [pytest.param(a, marks=() if a in ("gfx942", "gfx1100", "gfx1201") else pytest.mark.slow) for a in ARCHS]
+
+
+@pytest.fixture(params=QUICK)
+def arch(request, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_TARGET", f"amd:{request.param}:sim")
+    return request.param
+
+
+def normal(shape, dtype, seed=None):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def error(got, expected):
+    assert not np.isnan(got).any()
+    return np.abs(got.astype(np.float64) - expected).max() / max(np.abs(expected).max(), 1e-30)
+
+
+@pytest.mark.parametrize("n", [1, 1000, 4096])
+@pytest.mark.parametrize("dtype, bound", [(np.float32, 1e-7), (np.float16, 1e-3)])
+def test_vector_add(arch, n, dtype, bound):
+    x, y = normal(n, dtype), normal(n, dtype)
+    assert error(vector_add_example.add(x, y), x.astype(np.float64) + y) < bound
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 97), (3, 1025)])
+def test_softmax(arch, shape):
+    x = normal(shape, np.float32) * 10
+    assert error(softmax_example.softmax(x), softmax_example.reference(x)) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(2, 33), (3, 2000)])
+def test_layer_norm(arch, shape):
+    x, w, b = normal(shape, np.float16), normal(shape[1], np.float16), normal(shape[1], np.float16)
+    y, mean, rstd = layer_norm_example.layer_norm(x, w, b)
+    assert error(y, layer_norm_example.reference(x, w, b)) < 1e-3
+    wide = x.astype(np.float64)
+    assert error(mean, wide.mean(axis=1)) < 1e-5 and error(rstd, 1 / np.sqrt(wide.var(axis=1) + 1e-5)) < 1e-5
+
+
+@pytest.mark.parametrize("dtype, bound", [(np.float16, 1e-3), (np.float32, 1e-6)])
+@pytest.mark.parametrize("column_major", [False, True])
+def test_matmul(arch, dtype, bound, column_major):
+    m, n, k = 37, 45, 97
+    x, w, b = normal((m, k), dtype), normal((k, n), dtype), normal(n, dtype)
+    if column_major:
+        w = w.T.copy().T
+    got = matmul_example.matmul(x, w, b, block=(32, 32, 32), num_warps=2, precision="ieee")
+    assert error(got, matmul_example.reference(x, w, b)) < bound
+
+
+@pytest.mark.parametrize("block, warps, stages", [((16, 16, 16), 1, 1), ((64, 64, 32), 4, 2),
+                                                  *(pytest.param(*p, marks=pytest.mark.slow) for p in (
+                                                      ((32, 128, 16), 2, 3), ((128, 64, 64), 8, 2), ((128, 128, 64), 4, 3)))])
+def test_matmul_shapes_of_blocks(arch, block, warps, stages):
+    m, n = min(130, 2 * block[0] - 1), min(66, 2 * block[1] - 1)
+    x, w, b = normal((m, 100), np.float16), normal((100, n), np.float16), normal(n, np.float16)
+    got = matmul_example.matmul(x, w, b, block=block, num_warps=warps, num_stages=stages)
+    assert error(got, matmul_example.reference(x, w, b)) < 1e-3
+
+
+def to_bf16(x):
+    """bf16 bits of an array of float32 (to nearest even) and the values that they stand for."""
+    bits = x.astype(np.float32).view(np.uint32)
+    bits = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return bits, from_bf16(bits)
+
+
+def from_bf16(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+@tilewright.jit
+def dot_kernel(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BF16: tl.constexpr, OUT: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + m[:, None] * K + k[None, :])
+    y = tl.load(b + k[:, None] + n[None, :] * K)
+    if BF16:
+        x = x.to(tl.bfloat16, bitcast=True)
+        y = y.to(tl.bfloat16, bitcast=True)
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(x, y, out_dtype=OUT))
+
+
+SHAPES = [(16, 16, 16), (32, 16, 64), (64, 32, 32)]
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_int8_dot(arch, m, n, k):
+    rng = np.random.default_rng()
+    a, b = rng.integers(-128, 128, (m, k)).astype(np.int8), rng.integers(-128, 128, (n, k)).astype(np.int8)
+    c = np.full((m, n), -7, np.int32)
+    dot_kernel[(1,)](a, b, c, m, n, k, False, tl.int32)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.T.astype(np.int32))
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_bf16_dot(arch, m, n, k):
+    (a, av), (b, bv) = to_bf16(normal((m, k), np.float32)), to_bf16(normal((n, k), np.float32))
+    c = np.full((m, n), np.nan, np.float32)
+    dot_kernel[(1,)](a.view(np.int16), b.view(np.int16), c, m, n, k, True, tl.float32)
+    assert error(c, av.astype(np.float64) @ bv.T.astype(np.float64)) < 1e-6
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype, bound", [(np.float16, 2e-3), (np.float32, 1e-5)])
+def test_attention(arch, causal, dtype, bound):
+    size = 32 if dtype is np.float16 else 16
+    q, k, v = (normal((1, size + 8, size), dtype) for _ in range(3))
+    got = attention_example.attention(q, k, v, causal, block=(size, size), num_warps=size // 16)
+    assert error(got, attention_example.reference(q, k, v, causal)) < bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block, warps, dim", [((64, 32), 4, 64), ((128, 64), 4, 64), ((16, 16), 1, 16)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_shapes_of_blocks(arch, causal, block, warps, dim):
+    q, k, v = (normal((2, 129, dim), np.float16) for _ in range(3))
+    got = attention_example.attention(q, k, v, causal, block=block, num_warps=warps)
+    assert error(got, attention_example.reference(q, k, v, causal)) < 2e-3
+
+
+@tilewright.jit
+def grid_kernel(out):
+    at = tl.program_id(0) + tl.num_programs(0) * (tl.program_id(1) + tl.num_programs(1) * tl.program_id(2))
+    tl.store(out + at, at + 100 * tl.num_programs(2))
+
+
+def test_programs_know_the_grid(arch):
+    out = np.zeros(2 * 3 * 5, np.int32)
+    grid_kernel[(5, 3, 2)](out)
+    np.testing.assert_array_equal(out, np.arange(30) + 200)
+
+
+@tilewright.jit
+def wild_kernel(x, offset, B: tl.constexpr):
+    tl.store(x + tl.arange(0, B), tl.load(x + offset + tl.arange(0, B)))
+
+
+def test_out_of_bounds_is_an_error(arch):
+    with pytest.raises(SimtError, match=r"global load out of bounds.*wild_kernel, llvm.load at"):
+        wild_kernel[(1,)](np.zeros(64, np.int32), 1 << 45, B=64)
