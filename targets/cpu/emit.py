@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import InternalCompilerError
+from tilewright.targets.cpu.capabilities import machine_of
 from tilewright.targets.cpu.vector_math import LIBRARY_SYMBOLS
 
 CALLBACKS = frozenset({"tilewright_cpu_print", "tilewright_cpu_assert"})
@@ -21,51 +23,49 @@ def target_machine(arch: str) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    if arch == "native":
-        triple, cpu, features = llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-        if "+avx512f" in features:
-            features += ",-prefer-256-bit"
-    else:
-        triple = "aarch64-unknown-linux-gnu" if arch == "aarch64" else "x86_64-unknown-linux-gnu"
-        cpu, features = ("generic" if arch == "aarch64" else arch), ""
+    triple, cpu, features = machine_of(arch)
     return llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default")
 
 
-def _parse(text: str, arch: str) -> Any:
+def compile_ir(llvm_ir: str, arch: str) -> tuple[str, str, bytes]:
+    """(LLVM IR after O3, assembly text, object) of LLVM IR text. Raises InternalCompilerError where something undefined is called,
+    be it by the IR or by code that LLVM made of an instruction (a conversion of bf16, say): it would crash when run."""
     import llvmlite.binding as llvm
 
     machine = target_machine(arch)
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(llvm_ir)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
-    return module
-
-
-def optimise(llvm_ir: str, arch: str) -> str:
-    """LLVM's O3 pipeline. Raises InternalCompilerError where something undefined is called."""
-    import llvmlite.binding as llvm
-
-    module = _parse(llvm_ir, arch)
     module.verify()
-    machine = target_machine(arch)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = False  # the loops are vectorised already
+    options.loop_unrolling = False  # they hold enough independent work; unrolled, they take twice as long to compile
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    for function in module.functions:
-        if function.is_declaration and not function.name.startswith("llvm.") and function.name not in LIBRARY_SYMBOLS | CALLBACKS | _RUNTIME:
-            raise InternalCompilerError(f"cpu: the kernel calls {function.name!r}, which nothing defines")
-    return str(module)
+    optimised, asm, obj = str(module), machine.emit_assembly(module), machine.emit_object(module)
+    missing = sorted(undefined_symbols(obj) - LIBRARY_SYMBOLS - CALLBACKS - _RUNTIME)
+    if missing:
+        raise InternalCompilerError(f"cpu: the kernel calls {', '.join(missing)}, which nothing defines")
+    return optimised, asm, obj
 
 
-def emit_assembly(optimised_ir: str, arch: str) -> str:
-    return target_machine(arch).emit_assembly(_parse(optimised_ir, arch))
-
-
-def emit_object(optimised_ir: str, arch: str) -> bytes:
-    """ELF object (Mach-O, COFF where the host has those). Undefined symbols are checked: a missing one would crash when run."""
-    obj = target_machine(arch).emit_object(_parse(optimised_ir, arch))
-    return obj
+def undefined_symbols(obj: bytes) -> set[str]:
+    """Names that an ELF64 object needs from elsewhere (System V ABI, chapter 4, "Symbol Table"); of other formats, the empty set."""
+    if obj[:5] != b"\x7fELF\x02":
+        return set()
+    (offset,) = struct.unpack_from("<Q", obj, 40)
+    size, count = struct.unpack_from("<HH", obj, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", obj, offset + i * size) for i in range(count)]
+    names: set[str] = set()
+    for section in sections:
+        if section[1] != 2:  # SHT_SYMTAB
+            continue
+        strings = sections[section[6]][4]
+        for at in range(section[4], section[4] + section[5], 24):
+            name, _, _, where = struct.unpack_from("<IBBH", obj, at)
+            if where == 0 and name:
+                names.add(obj[strings + name:obj.index(b"\0", strings + name)].decode())
+    return names - {"_GLOBAL_OFFSET_TABLE_"}
 
 
 def fingerprint() -> str:

@@ -40,8 +40,9 @@ def lowers(name: str) -> Callable[[Lowering], Lowering]:
 class TileLowering:
     """State of one kernel's lowering."""
 
-    def __init__(self, b: LoopBuilder, arena: Arena, axis: AxisInfoAnalysis, module: Any, messages: list[str]):
+    def __init__(self, b: LoopBuilder, arena: Arena, axis: AxisInfoAnalysis, module: Any, messages: list[str], vector_bits: int = 256):
         self.b, self.arena, self.axis, self.module, self.messages = b, arena, axis, module, messages
+        self.vector_bits = vector_bits
         self.env: dict[Any, Any] = {}
         self.program: list[Any] = []
         self.grid: list[Any] = []

@@ -23,19 +23,15 @@ def pipeline(arch: str, options: Any) -> Pipeline:
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
     from tilewright.dialects.lowering.translate import translate_to_llvm_ir
-    from tilewright.targets.cpu.emit import optimise
+    from tilewright.targets.cpu.emit import compile_ir
 
-    return optimise(translate_to_llvm_ir(module, ctx), ctx.arch)
+    optimised, *ctx.cpu_code = compile_ir(translate_to_llvm_ir(module, ctx), ctx.arch)  # type: ignore[attr-defined]
+    return optimised
 
 
 def _to_asm(llvm_ir: str, ctx: PassContext) -> str:
-    from tilewright.targets.cpu.emit import emit_assembly
-
-    ctx.metadata["llir"] = llvm_ir
-    return emit_assembly(llvm_ir, ctx.arch)
+    return str(ctx.cpu_code[0])  # type: ignore[attr-defined]  # made with the object from one optimised module
 
 
 def _to_obj(asm: str, ctx: PassContext) -> bytes:
-    from tilewright.targets.cpu.emit import emit_object
-
-    return emit_object(ctx.metadata.pop("llir"), ctx.arch)
+    return bytes(ctx.cpu_code[1])  # type: ignore[attr-defined]

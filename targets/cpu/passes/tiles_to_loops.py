@@ -42,7 +42,7 @@ def run(module: Any, ctx: PassContext) -> None:
     messages: list[str] = []
     new_arguments = list(entry.arguments)
     arena = Arena(b, new_arguments[-1])
-    lowering = TileLowering(b, arena, axis, module, messages)
+    lowering = TileLowering(b, arena, axis, module, messages, int(ctx.capabilities.max_vector_bits))
     at = len(arguments)
     lowering.program, lowering.grid = new_arguments[at:at + 3], new_arguments[at + 3:at + 6]
     for old, new in zip(arguments, new_arguments):
