@@ -248,7 +248,7 @@ def main() -> None:
         torch.cuda.empty_cache()
     mine_us = launch_overhead(ours)
     theirs_us = launch_overhead(peer) if peer else float("nan")
-    print(f"\n| kernel | unit | Tilewright | Triton | ratio | torch | error |\n|---|---|---|---|---|---|---|")
+    print("\n| kernel | unit | Tilewright | Triton | ratio | torch | error |\n|---|---|---|---|---|---|---|")
     for r in rows:
         print(f"| {r['kernel']} | {r['unit']} | {r['tilewright']:.0f} | {r['triton']:.0f} | {r['ratio']:.2f} | {r['library']:.0f} | {r['error']:.1e}{r['note']} |")
     print(f"| launch | µs | {mine_us:.1f} | {theirs_us:.1f} | {theirs_us / mine_us:.2f} | | |")

@@ -161,7 +161,7 @@ def _one_by_one(b: NumpyBuilder, pointer: Cell, mask: Cell | None, name: str, up
     """Old values, each element's read-modify-write done in order, so that equal addresses see each other."""
     flat = pointer.data.reshape(-1)
     active = np.ones(flat.shape, bool) if mask is None else np.broadcast_to(mask.data, pointer.data.shape).reshape(-1)
-    old = np.zeros(flat.shape, numpy_dtype(name))
+    old: np.ndarray = np.zeros(flat.shape, numpy_dtype(name))
     for i in np.flatnonzero(active):
         here = flat[i : i + 1]
         old[i : i + 1] = b.memory.load(here, None, name)
@@ -192,7 +192,7 @@ def _bitcast(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], att
     if target == "ptr":
         return [bits.astype(np.uint64) if bits.dtype != np.uint64 else bits]
     raw = np.ascontiguousarray(bits.astype(np.int8) if bits.dtype == np.bool_ else bits)
-    stored = raw.view(storage_dtype(target))
+    stored: np.ndarray = raw.view(storage_dtype(target))
     if is_small_float(target):
         return [decode(stored, target)]
     return [stored.astype(np.bool_) if canonical(target) == "int1" else stored.reshape(data.shape)]

@@ -158,7 +158,7 @@ def round_to(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarra
         return decode(encode(values, name, rounding), name)
     target = numpy_dtype(name)
     with np.errstate(over="ignore", invalid="ignore"):
-        out = np.asarray(values).astype(target)
+        out: np.ndarray = np.asarray(values).astype(target)
         if rounding == "rtz" and np.issubdtype(target, np.floating):
             wide = np.asarray(values, np.float64)
             out = np.where(np.abs(out.astype(np.float64)) > np.abs(wide), np.nextafter(out, target(0)), out).astype(target)
@@ -186,7 +186,7 @@ class Memory:
             size = max(low + size, self.starts[i] + len(self.buffers[i])) - low
             del self.starts[i], self.buffers[i]
         self.starts.insert(i, low)
-        self.buffers.insert(i, np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8))
+        self.buffers.insert(i, np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low)))
 
     def _locate(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         starts = np.asarray(self.starts, np.uint64)
@@ -230,8 +230,8 @@ class Memory:
         active = np.ones(flat.shape, bool) if mask is None else np.broadcast_to(mask, addresses.shape).reshape(-1)
         if not active.any():
             return
-        values = np.broadcast_to(values, addresses.shape).reshape(-1)[active]
-        raw = encode(values, name) if canonical(name) in _SMALL_FLOATS else values
+        chosen_values = np.broadcast_to(values, addresses.shape).reshape(-1)[active]
+        raw = encode(chosen_values, name) if canonical(name) in _SMALL_FLOATS else chosen_values
         raw = np.ascontiguousarray(raw.astype(storage))
         index, offset = self._locate(flat[active], storage.itemsize)
         for b in np.unique(index):

@@ -90,13 +90,14 @@ def _shift(fn: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[np.n
     return run
 
 
-for _name, _fn in {"addi": np.add, "subi": np.subtract, "muli": np.multiply, "divsi": _trunc_div, "remsi": _trunc_rem,
+_Binary = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_SIGNED_INTS: dict[str, _Binary] = {"addi": np.add, "subi": np.subtract, "muli": np.multiply, "divsi": _trunc_div, "remsi": _trunc_rem,
                    "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor, "maxsi": np.maximum, "minsi": np.minimum,
-                   "shli": _shift(np.left_shift), "shrsi": _shift(np.right_shift)}.items():
-    OPS[f"arith.{_name}"] = _int_binary(_fn)
-for _name, _fn in {"divui": _trunc_div, "remui": _trunc_rem, "maxui": np.maximum, "minui": np.minimum,
-                   "shrui": _shift(np.right_shift)}.items():
-    OPS[f"arith.{_name}"] = _int_binary(_fn, unsigned=True)
+                   "shli": _shift(np.left_shift), "shrsi": _shift(np.right_shift)}
+_UNSIGNED_INTS: dict[str, _Binary] = {"divui": _trunc_div, "remui": _trunc_rem, "maxui": np.maximum, "minui": np.minimum,
+                   "shrui": _shift(np.right_shift)}
+OPS |= {f"arith.{name}": _int_binary(fn) for name, fn in _SIGNED_INTS.items()}
+OPS |= {f"arith.{name}": _int_binary(fn, unsigned=True) for name, fn in _UNSIGNED_INTS.items()}
 
 
 def _float(fn: Callable[..., np.ndarray]) -> Op:
