@@ -65,5 +65,6 @@ def ttg_passes(target_passes: Sequence[Pass] = ()) -> tuple[Pass, ...]:
 
 
 def pass_doc(name: str) -> str:
-    """First line of the shared pass's docstring, imported for the purpose."""
-    return next(iter((_load(SHARED_PASSES[name]).__doc__ or "").strip().splitlines()), "")
+    """What the shared pass does: the first line of its module's docstring, imported for the purpose."""
+    module = importlib.import_module(SHARED_PASSES[name].split(":")[0])
+    return next(iter((module.__doc__ or "").strip().splitlines()), "")

@@ -221,3 +221,31 @@ def test_a_compilation_error_with_a_place_keeps_it():
     with pytest.raises(CompilationError) as caught:
         run([Stage("s", (raising(CompilationError("m", "mine.py", 4, 2)),))])
     assert (caught.value.file, caught.value.line) == ("mine.py", 4)
+
+
+def test_list_says_what_every_pass_does(capsys):
+    assert pass_runner.opt_main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 11 and all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_dumps_of_a_whole_gpu_pipeline_parse_again(monkeypatch, capfd):
+    """Every dump of the examples' matmul for a GPU, LLVM dialect included, is text that parses to the same module."""
+    import matmul as example
+    import tilewright
+    from tilewright.compiler import ASTSource
+    from tilewright.targets.protocol import GPUTarget
+
+    kernel = example.matmul_kernel
+    signature = {f"{p}_ptr": "*fp16" for p in "xwby"} | {n: "i32" for n in kernel.arg_names if n in "MNK" or n.startswith("stride")}
+    constants = dict(BLOCK_M=16, BLOCK_N=16, BLOCK_K=16, GROUP_M=8, RELU=True, PRECISION="ieee")
+    monkeypatch.setenv("MLIR_ENABLE_DUMP", "matmul_kernel")
+    monkeypatch.setenv("TILEWRIGHT_ALWAYS_COMPILE", "1")
+    tilewright.compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 80, 32), options={"num_warps": 1})
+    pieces = re.split(r"// -----// IR Dump (\w+ \w+) \(matmul_kernel\) //----- //\n", capfd.readouterr().err)[1:]
+    assert len(pieces) >= 2 * 2 * 11
+    from tilewright.dialects.printer import print_module
+
+    with mlir_context():
+        for title, text in zip(pieces[::2], pieces[1::2]):
+            assert print_module(ir.Module.parse(text)).strip() == text.strip(), title
