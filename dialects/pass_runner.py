@@ -99,6 +99,15 @@ def _verify(module: Any, when: str) -> None:
         raise InternalCompilerError(f"the IR {when} is not valid: {e}") from e
 
 
+def _verify_layouts(module: Any, when: str) -> None:
+    from tilewright.dialects.passes import verify_layouts
+
+    try:
+        verify_layouts.run(module)
+    except InternalCompilerError as e:
+        raise InternalCompilerError(f"the IR {when} breaks a rule of layouts: {e}") from e
+
+
 def _write_reproducer(snapshot: Any, passes: Sequence[Pass], ctx: PassContext) -> str:
     target = f" --target {ctx.target.name}:{ctx.arch}" if getattr(ctx.target, "name", None) else ""
     names = ",".join(p.name for p in passes)
@@ -146,6 +155,7 @@ def _run_passes(module: Any, passes: Sequence[Pass], ctx: PassContext, settings:
                     _dump(module, f"After {p.name}", ctx)
                 if settings.verify_each:
                     _verify(module, f"after {p.name}")
+                    _verify_layouts(module, f"after {p.name}")
                 state["done"] += 1
             except BaseException as e:  # noqa: BLE001 - carried over the C++ frames and raised below
                 state["error"] = e

@@ -79,8 +79,18 @@ def check(node: Node) -> None:
     elif name == "tt.gather":
         if operands[1].encoding != results[0].encoding:
             _fail(node, "indices and result have one encoding")
+    elif name in ("ttg.local_alloc", "ttg.local_load", "ttg.local_store"):
+        _check_memory(node)
     elif name == "tt.histogram" and len(operands) == 2 and operands[0].encoding != operands[1].encoding:
         _fail(node, "src and mask have one encoding")
+
+
+def _check_memory(node: Node) -> None:
+    """A tensor that goes to or comes from shared memory has the buffer's shape and element type."""
+    memory = node.results[0].type if node.name == "ttg.local_alloc" else node.operands[0 if node.name == "ttg.local_load" else 1].type
+    tensor = type_info((node.results if node.name == "ttg.local_load" else node.operands)[0].type)
+    if not isinstance(memory, ttg.MemDescType) or tuple(memory.shape) != tensor.shape or memory.element_type != tensor.element:
+        _fail(node, "the tensor has the shape and element type of the buffer")
 
 
 def _check_flow(node: Node) -> None:
@@ -108,8 +118,13 @@ def _check_flow(node: Node) -> None:
 
 
 def run(module: Any, ctx: Any = None) -> None:
-    """Before and after: a ttg module whose encodings obey the rules. Raises InternalCompilerError where they do not."""
+    """Before and after: a ttg module whose encodings obey the rules. Raises InternalCompilerError where they do not.
+
+    A module without layouts (no ``ttg.num-warps``) is passed over.
+    """
     attributes = (module.operation if hasattr(module, "operation") else module).attributes
+    if "ttg.num-warps" not in attributes or "ttg.threads-per-warp" not in attributes:
+        return
     num_warps, warp_size = (int(ir.IntegerAttr(attributes[n]).value) for n in ("ttg.num-warps", "ttg.threads-per-warp"))
     for function in functions(module):
         for node in function.nodes():
