@@ -27,7 +27,15 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, type_info, with_encoding
-from tilewright.dialects.passes.pipeline_schedule import LoopPlan, PipelinedLoad, Scheduler, Slice, constant, trip_count
+from tilewright.dialects.passes.pipeline_schedule import (
+    LoopPlan,
+    PipelinedLoad,
+    Scheduler,
+    Slice,
+    constant,
+    grouped,
+    trip_count,
+)
 from tilewright.dialects.pipeline import PassContext
 
 
@@ -304,16 +312,25 @@ class Expander:
         return new
 
     def _place_prefetches(self, iterations: dict[int, Ahead], emitter: Emitter) -> list[Any]:
-        """Issue the next iteration's register loads where this one's have been stored to shared memory."""
-        made = []
-        for c in self.plan.registers:
-            body = self.loop.regions[0].ops
-            emitter.ip = ir.InsertionPoint(body[min(c.position + 1, len(body) - 1)].op)
-            # ops copied for one load may be needed by another that stands before: each load makes its own
+        """Store what was prefetched to shared memory, all that the same dot needs together (one barrier before, one after),
+        then issue the next iteration's loads."""
+        body = self.loop.regions[0].ops
+        made: dict[int, Any] = {}
+        for group in grouped(self.plan.registers, body):
+            allocs = [user for c in group for user, _ in self.function.uses(c.load.results[0])
+                      if user.name == "ttg.local_alloc" and user.region is c.load.region]
+            stored = {id(node) for node in allocs}
+            first = group[0].position
+            following = next((n for n in body[first + 1:-1] if id(n) not in stored), body[-1])
+            for node in allocs:
+                if node is not body[first]:
+                    node.op.move_before(following.op)
+            emitter.ip = ir.InsertionPoint(following.op)
             ahead = iterations[1]
+            # ops copied for one group may be needed by another that stands before: each makes its own
             own = Ahead(self.function, self.loop, emitter, dict(ahead.mapping), ahead.predicate)
-            made.append(own.load(c.load).result)
-        return made
+            made.update({id(c): own.load(c.load).result for c in group})
+        return [made[id(c)] for c in self.plan.registers]
 
     def _place_copies(self, iterations: dict[int, Ahead], emitter: Emitter, extract: Any, insert: Any) -> None:
         plan = self.plan

@@ -134,6 +134,17 @@ def base_pointers(function: Function, pointer: Any) -> set[Any] | None:
     return bases
 
 
+def grouped(loads: list[PipelinedLoad], body: list[Node]) -> list[list[PipelinedLoad]]:
+    """In order of first use; loads whose data is needed before the same dot are together."""
+    groups: list[list[PipelinedLoad]] = []
+    for load in sorted(loads, key=lambda c: c.position):
+        if groups and not any(n.name == "tt.dot" for n in body[groups[-1][0].position:load.position]):
+            groups[-1].append(load)
+        else:
+            groups.append([load])
+    return groups
+
+
 class Scheduler:
     """Plans of one function's innermost loops."""
 
@@ -170,7 +181,7 @@ class Scheduler:
                 copies.append(PipelinedLoad(node, alloc, first))
             else:
                 plan.registers.append(PipelinedLoad(node, None, first))
-        self._group(plan, copies, body)
+        plan.groups = grouped(copies, body)
         if plan.groups:
             plan.buffers = self._buffers(plan)
         return plan if plan.groups or plan.registers else None
@@ -231,17 +242,6 @@ class Scheduler:
         if self._axis_info is None:
             self._axis_info = AxisInfoAnalysis(function=self.function)
         return self._axis_info
-
-    @staticmethod
-    def _group(plan: LoopPlan, copies: list[PipelinedLoad], body: list[Node]) -> None:
-        """Loads whose data is needed before the same dot share a commit group and a wait."""
-        copies.sort(key=lambda c: c.position)
-        for copy in copies:
-            last = plan.groups[-1] if plan.groups else None
-            if last is not None and not any(n.name == "tt.dot" for n in body[last[0].position:copy.position]):
-                last.append(copy)
-            else:
-                plan.groups.append([copy])
 
     def _buffers(self, plan: LoopPlan) -> int:
         """``distance + 1`` stages, so that one barrier an iteration is enough (it frees the slot read in the last iteration
