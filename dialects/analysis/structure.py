@@ -95,7 +95,8 @@ class Region:
     __slots__ = ("args", "ops", "parent", "index")
 
     def __init__(self, args: list[Any], parent: Node, index: int):
-        self.args, self.ops, self.parent, self.index = args, [], parent, index
+        self.args, self.parent, self.index = args, parent, index
+        self.ops: list[Node] = []
 
 
 class Node:

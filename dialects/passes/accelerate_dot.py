@@ -214,18 +214,20 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
     # a batch spreads over the warps first
     warps = max(1, num_warps // c.shape[0]) if len(c.shape) == 3 else num_warps
     types = [a.element, b.element]
-    widen = False
-    row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain)
-    if row is None and c.kind == "float":
-        row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain, any_accumulator=c.bits < 32)
-        widen = row is not None
+
+    def choose() -> tuple[MatrixOp | None, bool]:
+        """The row for ``types``, and whether its accumulator is wider than the dot's."""
+        found = choose_row(types[0], types[1], c.element, precision, sizes, warps, ctx, in_chain)
+        if found is None and c.kind == "float" and c.bits < 32:
+            found = choose_row(types[0], types[1], c.element, precision, sizes, warps, ctx, in_chain, any_accumulator=True)
+            return found, found is not None
+        return found, False
+
+    row, widen = choose()
     target = _operand_target(a.element, b.element)
     if row is None and target is not None:
         types = [target, target]
-        row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain)
-        if row is None:
-            row = choose_row(*types, c.element, precision, sizes, warps, ctx, in_chain, any_accumulator=c.bits < 32)
-            widen = row is not None
+        row, widen = choose()
     if row is None:
         encoding, k_width = _fma_encoding(c.shape, num_warps, ctx.warp_size), 0
     else:

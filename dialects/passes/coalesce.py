@@ -10,6 +10,7 @@ that any of them can use, but at most what the widest vector holds of the larges
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
@@ -64,13 +65,10 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
     encodings: dict[Any, Any] = {}
     for _, key in found:
         if key not in encodings:
-            shape, order = key
-            numel = 1
-            for s in shape:
-                numel *= s
-            n = min(wanted[key], limit.get(key, max_bits), max(1, numel // threads), shape[order[0]])
-            size = [n if d == order[0] else 1 for d in range(len(shape))]
-            encodings[key] = blocked_for(shape, size, list(order), ctx.num_warps, ctx.warp_size)
+            shape, dims = key
+            n = min(wanted[key], limit.get(key, max_bits), max(1, prod(shape) // threads), shape[dims[0]])
+            size = [n if d == dims[0] else 1 for d in range(len(shape))]
+            encodings[key] = blocked_for(shape, size, list(dims), ctx.num_warps, ctx.warp_size)
     return [(node, encodings[key]) for node, key in found]
 
 
