@@ -94,7 +94,8 @@ class CodeGenerator(ControlGenerator):
             raise UnsupportedLanguageConstruct(f"{getattr(fn, '__name__', fn)!s} is not a function of the language and cannot take tensors; "
                                                "decorate it with @jit")
         if not callable(fn):
-            raise TypeMismatchError(f"{fn!r} cannot be called")
+            how = f"; convert with x.to({fn})" if isinstance(fn, t.dtype) else ""
+            raise TypeMismatchError(f"{fn!r} cannot be called{how}")
         return wrap(fn(*(static_value(a) for a in args), **{k: static_value(v) for k, v in kwargs.items()}))
 
     def bind(self, fn: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

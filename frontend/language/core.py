@@ -51,6 +51,27 @@ _python_range = range
 _python_tuple: Any = type(())
 base_type = dtype
 const = pointer_type  # the annotation `tl.const`
+CONSTEXPR_0 = constexpr(0)
+TRITON_BUILTIN = "__triton_builtin__"  # the attribute that marks a function of the language
+
+
+class tensor_descriptor(base_value):
+    """For annotations only: descriptors are not supported yet."""
+
+
+class tensor_descriptor_type(dtype):
+    """For annotations only: descriptors are not supported yet."""
+
+
+def get_int_dtype(bitwidth: int, signed: bool) -> dtype:
+    """The integer type of 1, 8, 16, 32 or 64 bits."""
+    bitwidth, signed = _unwrap_if_constexpr(bitwidth), _unwrap_if_constexpr(signed)
+    return int1 if bitwidth == 1 else dtype(f"{'' if signed else 'u'}int{bitwidth}")
+
+
+def must_use_result(x: Any, s: Any = True) -> Any:
+    """Decorator with a hint for linters; changes nothing."""
+    return x if callable(x) else (lambda fn: fn)
 
 
 class PropagateNan(Enum):
@@ -548,14 +569,14 @@ def _promote_bfloat16_to_float32(t: tensor, _semantic: Any = None) -> tensor:
 
 
 __all__ = [
-    "ConstexprFunction", "MAX_TENSOR_NUMEL", "PropagateNan", "PROPAGATE_NAN", "TRITON_MAX_TENSOR_NUMEL", "active_semantic", "add", "advance",
+    "CONSTEXPR_0", "ConstexprFunction", "MAX_TENSOR_NUMEL", "PropagateNan", "PROPAGATE_NAN", "TRITON_MAX_TENSOR_NUMEL", "active_semantic", "add", "advance",
     "arange", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or", "atomic_xchg",
     "atomic_xor", "base_type", "base_value", "bfloat16", "block_type", "broadcast", "broadcast_to", "builtin", "cast", "cat", "clamp", "condition",
     "const", "constexpr", "constexpr_function", "constexpr_type", "current_semantic", "debug_barrier", "device_assert", "device_print", "dot",
     "dot_scaled", "dtype", "expand_dims", "extern", "extern_elementwise", "float16", "float32", "float64", "float8e4b15", "float8e4b8",
-    "float8e4nv", "float8e5", "float8e5b16", "full", "gather", "histogram", "inline_asm_elementwise", "int1", "int16", "int32", "int64", "int8",
+    "float8e4nv", "float8e5", "float8e5b16", "full", "gather", "get_int_dtype", "histogram", "inline_asm_elementwise", "int1", "int16", "int32", "int64", "int8",
     "is_builtin", "item", "join", "load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor", "map_elementwise", "max_constancy",
     "max_contiguous", "maximum", "minimum", "mul", "multiple_of", "num_programs", "permute", "pi32_t", "pointer_type", "program_id", "range",
     "reduce", "reshape", "slice", "split", "static_assert", "static_print", "static_range", "store", "store_tensor_descriptor", "str_to_ty",
-    "sub", "tensor", "to_tensor", "trans", "tuple", "tuple_type", "uint16", "uint32", "uint64", "uint8", "view", "void", "where",
+    "sub", "tensor", "tensor_descriptor", "tensor_descriptor_type", "to_tensor", "trans", "tuple", "tuple_type", "uint16", "uint32", "uint64", "uint8", "view", "void", "where",
 ]

@@ -38,6 +38,7 @@ class dtype:
     SINT_TYPES = list(_SINT)
     UINT_TYPES = list(_UINT)
     FP_TYPES = list(_FLOAT)
+    STANDARD_FP_TYPES = ["fp16", "bf16", "fp32", "fp64"]
     OTHER_TYPES = ["void"]
     SIGNEDNESS = _Signedness
     KIND = _Kind

@@ -221,3 +221,13 @@ def test_the_peers_attribute_forms():
             tl.static_assert(tl.constexpr(C + 1) == 4)
         """)
     compile_tt(kernel, {"p": "*fp16", "q": "constexpr", "C": "constexpr"}, {"q": None, "C": 3})
+
+
+def test_a_rounding_is_allowed_where_nothing_is_rounded():
+    kernel = define("""
+        @triton.jit
+        def kernel(p, q):
+            tl.store(p, tl.load(p).to(p.dtype.element_ty, fp_downcast_rounding="rtne"))
+            tl.store(q, tl.load(p).to(q.dtype.element_ty, fp_downcast_rounding="rtz"))
+        """)
+    compile_tt(kernel, {"p": "*fp32", "q": "*fp16"})
