@@ -35,6 +35,8 @@ class LoopBuilder:
         self._const_of: dict[Any, Any] = {anchor.result: 0}
         self._vecs: dict[Any, Any] = {}
         self.ip = ir.InsertionPoint(self.entry)
+        # What tiles gave already, by block from the outermost on; empty outside of evaluations (see tiles.evaluating).
+        self.known: list[dict[Any, Any]] = []
 
     # ------------------------------------------------------------------------------------------------- plumbing
     def op(self, name: str, operands: Sequence[Any] = (), results: Sequence[Any] = (), attrs: dict[str, Any] | None = None,
@@ -182,6 +184,22 @@ class LoopBuilder:
         return self.op("vector.extract_strided_slice", [v], [self.vec(n, self.element(v.type))],
                        {"offsets": array(which * n), "sizes": array(n), "strides": array(1)}).result
 
+    def any_of(self, mask: Any) -> Any:
+        """Whether any of the i1 lanes is set, as a scalar."""
+        n = self.lanes(mask.type)
+        if n == 1:
+            return mask
+        word = self.un("llvm.bitcast", mask, ir.IntegerType.get_signless(n))
+        return self.cmpi("ne", word, self.const(word.type, 0))
+
+    def all_of(self, mask: Any) -> Any:
+        """Whether all of the i1 lanes are set, as a scalar."""
+        n = self.lanes(mask.type)
+        if n == 1:
+            return mask
+        word = self.un("llvm.bitcast", mask, ir.IntegerType.get_signless(n))
+        return self.cmpi("eq", word, self.const(word.type, -1))
+
     # --------------------------------------------------------------------------------------------------- memory
     def gep(self, base: Any, index: Any, element: Any) -> Any:
         """``base`` advanced by ``index`` (an index or integer value, or a Python int) elements."""
@@ -231,9 +249,11 @@ class LoopBuilder:
         loop = self.op("scf.for", [lower, upper, step, *inits], [v.type for v in inits], None, 1)
         block = loop.regions[0].blocks.append(lower.type, *[v.type for v in inits], arg_locs=[self.loc] * (1 + len(inits)))
         outer, self.ip = self.ip, ir.InsertionPoint(block)
+        known = self.known
+        self.known = [*known, {}] if known else known
         results = list(body(block.arguments[0], list(block.arguments)[1:]))
         self.op("scf.yield", results)
-        self.ip = outer
+        self.ip, self.known = outer, known
         return list(loop.results)
 
     def loop(self, size: int, step: int, body: Callable[[Any], None]) -> None:
@@ -251,11 +271,12 @@ class LoopBuilder:
     def if_(self, condition: Any, then: Callable[[], Sequence[Any]], otherwise: Callable[[], Sequence[Any]] | None, types: Sequence[Any]) -> list[Any]:
         """scf.if with results of ``types``."""
         branch = self.op("scf.if", [condition], list(types), None, 2)
-        outer = self.ip
+        outer, known = self.ip, self.known
         for region, side in zip(branch.regions, (then, otherwise)):
             if side is None:
                 continue
             self.ip = ir.InsertionPoint(region.blocks.append())
+            self.known = [*known, {}] if known else known
             self.op("scf.yield", list(side() or []))
-        self.ip = outer
+        self.ip, self.known = outer, known
         return list(branch.results)

@@ -142,7 +142,7 @@ class TileLowering:
             self.b.loc = outer
             return out
 
-        return Lazy(self.shape(op), element, compute, costly, divides)
+        return Lazy(self.b, self.shape(op), element, compute, costly, divides)
 
     def forced(self, value: Any, result: Any = None) -> Buffer:
         """``value`` (a tile) in scratch memory; in the place chosen for ``result`` where there is one."""
@@ -173,7 +173,7 @@ def constant(lo: TileLowering, op: Any) -> list[Any]:
     if not dense.is_splat:
         raise UnsupportedOnTargetError("cpu: a constant tile must have one value throughout")
     value = number(dense.get_splat_value())
-    return [Lazy(lo.shape(op), element, lambda index, n: b.broadcast(value, n))]
+    return [Lazy(lo.b, lo.shape(op), element, lambda index, n: b.broadcast(value, n))]
 
 
 @lowers("tt.get_program_id")
@@ -214,7 +214,7 @@ def addptr(lo: TileLowering, op: Any) -> list[Any]:
     def compute(index: Any, n: int) -> Any:
         return advance(*(t.lanes(index, n) if isinstance(t, Tile) else b.broadcast(t, n) for t in (pointer, offset)))
 
-    return [Lazy(lo.shape(op), lo.element(op), compute, any(t.costly for t in tiles), any(t.divides for t in tiles))]
+    return [Lazy(lo.b, lo.shape(op), lo.element(op), compute, any(t.costly for t in tiles), any(t.divides for t in tiles))]
 
 
 def _pointee_storage(b: LoopBuilder, pointer: Any) -> Any:
@@ -234,7 +234,7 @@ def print_(lo: TileLowering, op: Any) -> list[Any]:
     for value in op.operands:
         held = lo.env[value]
         element = element_of(value.type)
-        tile = held if isinstance(held, Tile) else Lazy([1], element, lambda index, n, h=held: h)
+        tile = held if isinstance(held, Tile) else Lazy(lo.b, [1], element, lambda index, n, h=held: h)
         buffer = lo.arena.take(tile.shape, element, wide=True)
         fill(b, buffer, tile)
         count = 1

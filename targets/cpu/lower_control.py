@@ -46,7 +46,7 @@ def _step_scalar(lo: TileLowering, step: Any) -> Any:
 def _moved(lo: TileLowering, start: Tile, offset: Any) -> Lazy:
     """``start`` plus a scalar (bytes for pointers) in every element."""
     b = lo.b
-    return Lazy(start.shape, start.element, lambda index, n: b.add(start.lanes(index, n), b.broadcast(offset, n)), start.costly, start.divides)
+    return Lazy(lo.b, start.shape, start.element, lambda index, n: b.add(start.lanes(index, n), b.broadcast(offset, n)), start.costly, start.divides)
 
 
 def _step_amount(lo: TileLowering, step: Any, element: Any) -> Any:

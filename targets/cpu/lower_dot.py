@@ -15,7 +15,7 @@ from tilewright.targets.cpu.loop_builder import VECTOR_LANES
 from tilewright.targets.cpu.lower import TileLowering, lowers
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of
 from tilewright.targets.cpu.matrix_ops import register_block
-from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, each, materialise
+from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, each, evaluating, materialise
 
 
 @lowers("tt.dot")
@@ -65,7 +65,7 @@ def _rows(lo: TileLowering, tile: Tile, compute: Any) -> Buffer:
     if isinstance(tile, Buffer) and tile.stored == compute:
         return tile
     convert = _converter(lo, tile, compute)
-    wide = Lazy(tile.shape, compute, lambda index, n: convert(tile.lanes(index, n)))
+    wide = Lazy(lo.b, tile.shape, compute, lambda index, n: convert(tile.lanes(index, n)))
     return materialise(lo.b, lo.arena, wide, wide=True)
 
 
@@ -134,4 +134,5 @@ def _matmul(lo: TileLowering, a: Buffer, bt: Tile, c: Tile | None, out: Buffer, 
         if m_size > whole:
             block(b.idx(whole), n, m_size - whole)
 
-    b.loop(n_size, wide, column)
+    with evaluating(b):
+        b.loop(n_size, wide, column)

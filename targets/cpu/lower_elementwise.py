@@ -198,6 +198,8 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         attrs["fastmath"] = b._contract
     if short in ("shli", "shrsi", "shrui"):
         return _shift(b, name, args, out)
+    if short in ("divsi", "divui", "remsi", "remui"):
+        return _divide(b, name, args, out)
     if name == "arith.select":
         args = [args[0] if b.lanes(args[0].type) == n else b.broadcast(args[0], n), *args[1:]]
     return round_lanes(b, b.op(name, list(args), [out], attrs).result, target)
@@ -216,6 +218,23 @@ def _shift(b: LoopBuilder, name: str, args: Sequence[Any], out: Any) -> Any:
         return b.bin(name, *args)
     inside = b.cmpi("ult", args[1], b.const(out, bits))
     return b.select(inside, b.bin(name, args[0], b.select(inside, args[1], b.const(out, 0))), b.const(out, 0))
+
+
+def _divide(b: LoopBuilder, name: str, args: Sequence[Any], out: Any) -> Any:
+    """Integer division that never traps: masked-off lanes may hold anything. By 0 it gives what division by 1 does; the least
+    number by -1 wraps."""
+    x, y = args
+    number = b.constant_of(y)
+    if isinstance(number, int) and number not in (0, -1):
+        return b.bin(name, x, y)
+    one = b.const(out, 1)
+    safe = b.select(b.cmpi("eq", y, b.const(out, 0)), one, y)
+    if name.endswith("ui"):
+        return b.bin(name, x, safe)
+    negates = b.cmpi("eq", y, b.const(out, -1))
+    result = b.bin(name, x, b.select(negates, one, safe))
+    # the remainder by 1 is 0, as that by -1
+    return b.select(negates, b.bin("arith.subi", b.const(out, 0), x), result) if name == "arith.divsi" else result
 
 
 def _convert(b: LoopBuilder, x: Any, source: Any, target: Any, op: Any, n: int) -> Any:

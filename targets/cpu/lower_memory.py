@@ -6,9 +6,10 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.targets.cpu.loop_builder import VECTOR_LANES
 from tilewright.targets.cpu.lower import WRITES, TileLowering, lowers
 from tilewright.targets.cpu.lower_elementwise import element_of, from_storage, storage_type, to_storage
-from tilewright.targets.cpu.tiles import Lazy, Tile, each
+from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, each, width
 
 _ORDERING = {"relaxed": 2, "acquire": 4, "release": 5, "acq_rel": 6}
 _RMW = {"xchg": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "fadd": 11}
@@ -37,12 +38,71 @@ def _volatile(op: Any) -> bool:
     return "is_volatile" in op.attributes and ir.BoolAttr(op.attributes["is_volatile"]).value
 
 
+class _Spill:
+    """Memory for one access's lanes: where addresses, mask and values lie while they are walked through one at a time."""
+
+    def __init__(self, lo: TileLowering, n: int, kind: Any):
+        self.lo, self.n, self.kind = lo, n, kind
+        self.addresses, self.on, self.values = (lo.arena.take([n], t, wide=True).ptr for t in (lo.b.i64, lo.b.i8, kind))
+
+    def _walk(self, addresses: Any, on: Any, one: Any) -> None:
+        """``one(pointer, i)`` for each lane that is on, in order; a loop, so that the code stays small."""
+        b = self.lo.b
+        b.store(addresses, self.addresses)
+        if on is not None:
+            b.store(b.un("arith.extui", on, b.vec(self.n, b.i8)), self.on)
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            def access() -> list[Any]:
+                one(b.to_ptr(b.load(b.gep(self.addresses, i, b.i64), b.i64)), b.gep(self.values, i, self.kind))
+                return []
+
+            if on is None:
+                access()
+            else:
+                b.if_(b.cmpi("ne", b.load(b.gep(self.on, i, b.i8), b.i8), b.const(b.i8, 0)), access, None, [])
+            return []
+
+        b.for_(b.idx(0), b.idx(self.n), b.idx(1), [], body)
+
+    def load(self, addresses: Any, on: Any, default: Any) -> Any:
+        b = self.lo.b
+        b.store(default, self.values)
+        self._walk(addresses, on, lambda pointer, slot: b.store(b.load(pointer, self.kind), slot))
+        return b.load(self.values, b.vec(self.n, self.kind))
+
+    def store(self, raw: Any, addresses: Any, on: Any) -> None:
+        b = self.lo.b
+        b.store(raw, self.values)
+        self._walk(addresses, on, lambda pointer, slot: b.store(b.load(slot, self.kind), pointer))
+
+
+def _consecutive(lo: TileLowering, address: Any, n: int, size: int) -> Any:
+    """Addresses of ``n`` elements from ``address`` on."""
+    b = lo.b
+    steps = b.bin("arith.muli", b.iota(n, b.i64), b.const(b.vec(n, b.i64), size))
+    return b.bin("arith.addi", b.broadcast(address, n), steps)
+
+
+def _both(b: Any, x: Any, y: Any) -> Any:
+    return y if x is None else b.bin("arith.andi", x, y)
+
+
+def _uniform(value: Any) -> bool:
+    """Whether the tensor (or scalar) is known to have one value throughout."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return True
+    op = getattr(value.owner, "operation", value.owner)
+    return getattr(op, "name", "") in ("arith.constant", "tt.splat")
+
+
 @lowers("tt.load")
 def load(lo: TileLowering, op: Any) -> list[Any]:
     b = lo.b
     pointer, mask, other = _optional(op, 3)
     element = element_of(op.results[0].type)
     kind = storage_type(b, element)
+    size = b.size(kind)
     volatile = _volatile(op)
 
     def read_one(address: Any, on: Any, otherwise: Any) -> Any:
@@ -61,6 +121,13 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
     other_tile = None if other is None else lo.env[other]
     run = _run(lo, pointer, pointers.shape)
     mask_run = _constant_mask_run(lo, mask) if mask is not None and isinstance(on_tile, Tile) else 1 << 30
+    lanes = width(pointers)
+    if lanes > run and not volatile and (other is None or _uniform(other)):
+        column = _column(lo, pointer, mask, pointers.shape)
+        if column is not None:
+            return [_load_columns(lo, pointers, on_tile, other_tile, column, element)]
+    careful = run < lanes or (mask is not None and mask_run < lanes and size < 4)
+    spill = _Spill(lo, lanes, kind) if careful and lanes > 1 else None
 
     def at(held: Any, index: Any, n: int) -> Any:
         return held.lanes(index, n) if isinstance(held, Tile) else b.broadcast(held, n)
@@ -70,29 +137,77 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
             on = None if on_tile is None else at(on_tile, index, 1)
             return from_storage(b, read_one(pointers.lanes(index, 1), on, None if other_tile is None else at(other_tile, index, 1)), element)
         vector = b.vec(n, kind)
+        on = None if on_tile is None or (run >= n and mask_run >= n) else at(on_tile, index, n)
+        default = b.const(vector, 0) if other_tile is None else to_storage(b, at(other_tile, index, n), element)
         if run >= n:
-            address = b.to_ptr(pointers.lanes(index, 1))
+            first = pointers.lanes(index, 1)
+            address = b.to_ptr(first)
             if on_tile is None:
-                return from_storage(b, b.load(address, vector, volatile), element)
-            default = b.const(vector, 0) if other_tile is None else to_storage(b, at(other_tile, index, n), element)
-            if mask_run >= n:  # the whole vector is on or off
+                raw = b.load(address, vector, volatile)
+            elif mask_run >= n:  # the whole vector is on or off
                 raw = b.if_(at(on_tile, index, 1), lambda: [b.load(address, vector, volatile)], lambda: [default], [vector])[0]
-            else:
-                raw = b.masked_load(address, vector, at(on_tile, index, n), default)
+            elif spill is None or n != spill.n:
+                raw = b.masked_load(address, vector, on, default)
+            else:  # narrow types have no masked instruction
+                raw = b.if_(b.all_of(on), lambda: [b.load(address, vector, volatile)],
+                            lambda: [spill.load(_consecutive(lo, first, n, size), on, default)], [vector])[0]
             return from_storage(b, raw, element)
         addresses = pointers.lanes(index, n)
-        ons = None if on_tile is None else at(on_tile, index, n)
-        others = None if other_tile is None else at(other_tile, index, n)
-        lanes = [read_one(b.extract(addresses, i), None if ons is None else b.extract(ons, i), None if others is None else b.extract(others, i))
-                 for i in range(n)]
-        return from_storage(b, b.from_elements(lanes), element)
+        first = b.extract(addresses, 0)
+        straight = b.cmpi("eq", addresses, _consecutive(lo, first, n, size))
+        where = spill if spill is not None and n == spill.n else _Spill(lo, n, kind)
+        raw = b.if_(b.all_of(_both(b, on, straight)), lambda: [b.load(b.to_ptr(first), vector, volatile)],
+                    lambda: [where.load(addresses, on, default)], [vector])[0]
+        return from_storage(b, raw, element)
 
-    tile = Lazy(pointers.shape, element, compute, costly=True)
+    tile = Lazy(lo.b, pointers.shape, element, compute, costly=True)
     return [tile if _may_wait(lo, op) and not volatile else lo.forced(tile, op.results[0])]
 
 
+def _column(lo: TileLowering, pointer: Any, mask: Any, shape: Any) -> int | None:
+    """A dim other than the last along which the elements are contiguous under one mask value, in whole vectors."""
+    info = lo.axis.get(pointer)
+    for d in range(len(shape) - 1):
+        n = min(VECTOR_LANES, shape[d])
+        if n > 1 and info.contiguity[d] >= n and (mask is None or not lo.is_tile(mask) or lo.axis.get(mask).constancy[d] >= n):
+            return d
+    return None
+
+
+def _load_columns(lo: TileLowering, pointers: Tile, on_tile: Any, other_tile: Any, d: int, element: Any) -> Buffer:
+    """The tile in scratch memory, read by vectors along dim ``d`` and written an element at a time."""
+    b = lo.b
+    kind = storage_type(b, element)
+    out = lo.arena.take(pointers.shape, element, wide=True)
+    n = min(VECTOR_LANES, pointers.shape[d])
+    vector = b.vec(n, kind)
+    order = [i for i in range(len(out.shape)) if i != d] + [d]
+
+    def body(place: list[Any]) -> None:
+        index: list[Any] = [None] * len(order)
+        for i, v in zip(order, place):
+            index[i] = v
+
+        def scalar(held: Any) -> Any:
+            return held.lanes(index, 1) if isinstance(held, Tile) else held
+
+        address = b.to_ptr(pointers.lanes(index, 1))
+        if on_tile is None:
+            raw = b.load(address, vector)
+        else:
+            default = b.const(vector, 0) if other_tile is None else b.broadcast(to_storage(b, scalar(other_tile), element), n)
+            raw = b.if_(scalar(on_tile), lambda: [b.load(address, vector)], lambda: [default], [vector])[0]
+        values = from_storage(b, raw, element)
+        for i in range(n):
+            out.put([*index[:d], b.add(index[d], b.idx(i)), *index[d + 1:]], b.extract(values, i))
+
+    each(b, [out.shape[i] for i in order], n, body)
+    return out
+
+
 def _may_wait(lo: TileLowering, op: Any) -> bool:
-    """Whether the load may be done where its one use is: nothing writes before the op that will force it."""
+    """Whether the load may be done where its one use is: nothing writes before the op that will force it, and that op, if it
+    writes, writes where the load read or to memory of another argument."""
     block = op.block if hasattr(op, "block") else op.operation.block
     value = op.results[0]
     while True:
@@ -106,7 +221,65 @@ def _may_wait(lo: TileLowering, op: Any) -> bool:
                                                                       "tt.extern_elementwise"):
             value = user.results[0]
             continue
+        if user.name in WRITES and not _disjoint(op.operands[0], user):
+            return False
         return not _writes_between(op, user)
+
+
+def _disjoint(pointer: Any, writer: Any) -> bool:
+    """Whether ``writer`` cannot change, before the load reads it, what a load through ``pointer`` reads in the same loop.
+
+    Arrays of two arguments that overlap without being one are a race in the language, as on a GPU.
+    """
+    if writer.name == "tt.debug_barrier" or not len(writer.operands):
+        return False
+    if writer.name in ("tt.assert", "tt.print"):
+        return True
+    target = writer.operands[0]
+    if target == pointer:
+        return bool(writer.name == "tt.store")
+    one, two = base_of(pointer), base_of(target)
+    return one is not None and two is not None and one != two
+
+
+def base_of(value: Any) -> Any:
+    """The kernel argument that a pointer is made from by arithmetic, or None where that is not plain."""
+    for _ in range(200):
+        owner = value.owner
+        owner = getattr(owner, "operation", owner)
+        name = getattr(owner, "name", None)
+        if name in ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.bitcast", "tt.reshape"):
+            value = owner.operands[0]
+            continue
+        if name == "scf.for":
+            position = [r == value for r in owner.results].index(True)
+            value = owner.operands[3 + position]
+            continue
+        if not isinstance(owner, ir.Block):
+            return None
+        parent = owner.owner.operation
+        number = ir.BlockArgument(value).arg_number
+        if parent.name == "func.func":
+            return value
+        if parent.name != "scf.for" or number == 0:
+            return None
+        yielded = owner.operations[len(owner.operations) - 1].operation.operands[number - 1]
+        if not _moves(yielded, value):
+            return None
+        value = parent.operands[2 + number]
+    return None
+
+
+def _moves(value: Any, argument: Any) -> bool:
+    """Whether ``value`` is ``argument`` moved on by addptr any number of times."""
+    for _ in range(200):
+        if value == argument:
+            return True
+        owner = getattr(value.owner, "operation", value.owner)
+        if getattr(owner, "name", "") != "tt.addptr":
+            return False
+        value = owner.operands[0]
+    return False
 
 
 def _writes_between(first: Any, last: Any) -> bool:
@@ -185,30 +358,53 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
     pointers = lo.tile(pointer)
     run = _run(lo, pointer, pointers.shape)
     mask_run = _constant_mask_run(lo, mask) if mask is not None and isinstance(on_held, Tile) else 1 << 30
-    n = min(16, pointers.shape[-1])
+    n = width(pointers)
+    kind = storage_type(b, element)
+    size = b.size(kind)
+    mark = lo.arena.top
+    careful = n > 1 and (run < n or (mask is not None and mask_run < n and size < 4))
+    spill = _Spill(lo, n, kind) if careful else None
 
     def at(tile: Any, index: Any, lanes: int) -> Any:
         return tile.lanes(index, lanes) if isinstance(tile, Tile) else b.broadcast(tile, lanes)
+
+    def nothing(_: Any) -> list[Any]:
+        return []
 
     def body(index: Any) -> None:
         raw = to_storage(b, at(held, index, n), element)
         if n == 1:
             write_one(pointers.lanes(index, 1), raw, None if on_held is None else at(on_held, index, 1))
         elif run >= n:
-            address = b.to_ptr(pointers.lanes(index, 1))
+            first = pointers.lanes(index, 1)
+            address = b.to_ptr(first)
             if on_held is None:
                 b.store(raw, address)
             elif mask_run >= n:
-                b.if_(at(on_held, index, 1), lambda: [b.store(raw, address)][:0], None, [])
+                b.if_(at(on_held, index, 1), lambda: nothing(b.store(raw, address)), None, [])
             else:
-                b.masked_store(raw, address, at(on_held, index, n))
+                on = at(on_held, index, n)
+
+                def partly() -> list[Any]:
+                    if spill is None:
+                        b.masked_store(raw, address, on)
+                    else:
+                        spill.store(raw, _consecutive(lo, first, n, size), on)
+                    return []
+
+                # masked stores are slow on many CPUs even where all lanes are on
+                b.if_(b.all_of(on), lambda: nothing(b.store(raw, address)), partly, [])
         else:
+            assert spill is not None
             addresses = pointers.lanes(index, n)
-            ons = None if on_held is None else at(on_held, index, n)
-            for i in range(n):
-                write_one(b.extract(addresses, i), b.extract(raw, i), None if ons is None else b.extract(ons, i))
+            on = None if on_held is None else at(on_held, index, n)
+            first = b.extract(addresses, 0)
+            straight = b.cmpi("eq", addresses, _consecutive(lo, first, n, size))
+            b.if_(b.all_of(_both(b, on, straight)), lambda: nothing(b.store(raw, b.to_ptr(first))),
+                  lambda: nothing(spill.store(raw, addresses, on)), [])
 
     each(b, pointers.shape, n, body)
+    lo.arena.top = mark
     return []
 
 

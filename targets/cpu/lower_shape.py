@@ -22,13 +22,13 @@ def make_range(lo: TileLowering, op: Any) -> list[Any]:
             b.i32, int(b.constant_of(index[0])) + start)
         return first if n == 1 else b.bin("arith.addi", b.broadcast(first, n), b.iota(n, b.i32))
 
-    return [Lazy(lo.shape(op), b.i32, compute)]
+    return [Lazy(lo.b, lo.shape(op), b.i32, compute)]
 
 
 @lowers("tt.splat")
 def splat(lo: TileLowering, op: Any) -> list[Any]:
     value = lo.scalar(op.operands[0])
-    return [Lazy(lo.shape(op), lo.element(op), lambda index, n: lo.b.broadcast(value, n))]
+    return [Lazy(lo.b, lo.shape(op), lo.element(op), lambda index, n: lo.b.broadcast(value, n))]
 
 
 @lowers("tt.unsplat")
@@ -40,7 +40,7 @@ def unsplat(lo: TileLowering, op: Any) -> list[Any]:
 @lowers("tt.expand_dims")
 def expand_dims(lo: TileLowering, op: Any) -> list[Any]:
     src, axis = lo.tile(op.operands[0]), _attr(op, "axis")
-    return [Lazy(lo.shape(op), src.element, lambda index, n: src.lanes([*index[:axis], *index[axis + 1:]], n), src.costly, src.divides)]
+    return [Lazy(lo.b, lo.shape(op), src.element, lambda index, n: src.lanes([*index[:axis], *index[axis + 1:]], n), src.costly, src.divides)]
 
 
 @lowers("tt.broadcast")
@@ -53,7 +53,7 @@ def broadcast(lo: TileLowering, op: Any) -> list[Any]:
         inner = [b.idx(0) if s == 1 else i for i, s in zip(index, src.shape)]
         return b.broadcast(src.lanes(inner, 1), n) if src.shape[-1] == 1 else src.lanes(inner, n)
 
-    return [Lazy(lo.shape(op), src.element, compute)]
+    return [Lazy(lo.b, lo.shape(op), src.element, compute)]
 
 
 @lowers("tt.trans")
@@ -74,7 +74,7 @@ def trans(lo: TileLowering, op: Any) -> list[Any]:
             return src.lanes(source(index[-1]), n)
         return lane_by_lane(b, n, index[-1], lambda last: src.lanes(source(last), 1))
 
-    return [Lazy(lo.shape(op), src.element, compute)]
+    return [Lazy(lo.b, lo.shape(op), src.element, compute)]
 
 
 @lowers("tt.reshape")
@@ -106,7 +106,7 @@ def split(lo: TileLowering, op: Any) -> list[Any]:
                 return src.lanes([*index, b.idx(c)], 1)
             return lane_by_lane(b, n, index[-1], lambda last: src.lanes([*index[:-1], last, b.idx(c)], 1))
 
-        return Lazy(src.shape[:-1], src.element, compute)
+        return Lazy(lo.b, src.shape[:-1], src.element, compute)
 
     return [half(0), half(1)]
 

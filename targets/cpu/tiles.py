@@ -6,8 +6,9 @@ scratch memory, row-major. ``materialise`` turns the one into the other by a loo
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.targets.cpu.loop_builder import VECTOR_LANES, LoopBuilder
@@ -30,11 +31,23 @@ class Tile:
 
 
 class Lazy(Tile):
-    def __init__(self, shape: Sequence[int], element: Any, compute: Callable[[Index, int], Any], costly: bool = False, divides: bool = False):
-        self.shape, self.element, self.compute, self.costly, self.divides = tuple(shape), element, compute, costly, divides
+    """Computed where it is asked, once a place: within one evaluation the same lanes are not made twice (an integer hash that
+    uses each value twice would else grow exponentially)."""
+
+    def __init__(self, b: LoopBuilder, shape: Sequence[int], element: Any, compute: Callable[[Index, int], Any], costly: bool = False,
+                 divides: bool = False):
+        self.b, self.shape, self.element, self.compute, self.costly, self.divides = b, tuple(shape), element, compute, costly, divides
 
     def lanes(self, index: Index, n: int) -> Any:
-        return self.compute(index, n)
+        known = self.b.known
+        if not known:
+            return self.compute(index, n)
+        key = (self, n, *index)
+        for block in reversed(known):
+            if key in block:
+                return block[key]
+        value = known[-1][key] = self.compute(index, n)
+        return value
 
 
 class Buffer(Tile):
@@ -94,6 +107,16 @@ class Arena:
         return Buffer(b, ptr, shape, element, wide)
 
 
+@contextlib.contextmanager
+def evaluating(b: LoopBuilder) -> Iterator[None]:
+    """One evaluation of tiles: what it computes is remembered until its end, when memory may have changed."""
+    saved, b.known = b.known, [{}]
+    try:
+        yield
+    finally:
+        b.known = saved
+
+
 def each(b: LoopBuilder, shape: Sequence[int], n: int, body: Callable[[list[Any]], None]) -> None:
     """``body(index)`` for all indices of ``shape``, the last dim in steps of ``n``."""
 
@@ -103,7 +126,8 @@ def each(b: LoopBuilder, shape: Sequence[int], n: int, body: Callable[[list[Any]
             return
         b.loop(shape[dim], n if dim == len(shape) - 1 else 1, lambda i: nest(dim + 1, [*index, i]))
 
-    nest(0, [])
+    with evaluating(b):
+        nest(0, [])
 
 
 def width(tile: Tile) -> int:
