@@ -219,6 +219,15 @@ def launch_overhead(modules: dict[str, Any]) -> float:
     return statistics.median(times)
 
 
+def copy_bandwidth() -> float:
+    """GB/s of a device-to-device copy, bytes read and written counted."""
+    import torch
+
+    a = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2 * 2**30 / bench(lambda: b.copy_(a)) / 1e6
+
+
 def main() -> None:
     import torch
 
@@ -229,10 +238,7 @@ def main() -> None:
     ours, peer = our_modules(), peer_modules()
     made = cases()
     rows: list[dict[str, Any]] = []
-    a = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    b = torch.empty_like(a)
-    copy = 2 * 2**30 / bench(lambda: b.copy_(a)) / 1e6
-    del a, b
+    copy = copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {copy:.0f} GB/s", flush=True)
     for name in args.kernels.split(",") if args.kernels else made:
         torch.manual_seed(time.time_ns() % 2**31)
