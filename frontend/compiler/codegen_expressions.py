@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from tilewright.compiler.codegen_base import GeneratorBase, Lambda, is_static, same_static, static_value, wrap
-from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.dialects.errors import NameResolutionError, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
 from tilewright.language.const import constexpr
 from tilewright.language.dtypes import dtype
@@ -201,7 +202,15 @@ class ExpressionGenerator(GeneratorBase):
             if name == "type":
                 return value.type
             return wrap(getattr(value.value, name))
-        return wrap(getattr(value, name))
+        try:
+            return wrap(getattr(value, name))
+        except AttributeError:
+            if not isinstance(value, ModuleType):
+                raise
+            import difflib
+
+            near = difflib.get_close_matches(name, dir(value), 1)
+            raise NameResolutionError(f"{value.__name__} has no {name!r}{f'; did you mean {near[0]}?' if near else ''}") from None
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value = self.visit(node.value)

@@ -30,7 +30,7 @@ def mistake(body: str, before: str = "") -> CompilationError:
 # body, class, a part of the message, what stands at the caret
 CASES = [
     ("x = nonsense", NameResolutionError, "nonsense is not defined", "nonsense"),
-    ("x = tl.arrange(0, 4)", TypeMismatchError, "arrange", "tl.arrange"),
+    ("x = tl.arrange(0, 4)", NameResolutionError, "did you mean arange?", "tl.arrange"),
     ("x = on + 1", NameResolutionError, "", "on"),
     ("if n > 0:\n    y = o\nz = y", NameResolutionError, "one path", "y"),
     ("for i in range(n):\n    y = i\nz = y", NameResolutionError, "y is not defined", "y"),
