@@ -25,7 +25,7 @@ def sqrt(b: Any, x: Any) -> Any:
     return unary(b, "llvm.intr.sqrt", x)
 
 
-@defined("rsqrt", "f32", "f64", ulp=1.0)
+@defined("rsqrt", "f32", "f64", ulp=1.5)
 def rsqrt(b: Any, x: Any) -> Any:
     return b.fdiv(b.const(x.type, 1.0), unary(b, "llvm.intr.sqrt", x))
 
@@ -161,7 +161,8 @@ def fmod(b: Any, x: Any, y: Any) -> Any:
         small = b.icmp("slt", exponent, c(1))
         return b.select(b.icmp("eq", rest, c(0)), c(0), b.select(small, subnormal, normal))
 
-    result = b.if_then_else(b.icmp("uge", ax, ay), divide, lambda: ax)[0]
+    divisible = b.and_(b.icmp("uge", ax, ay), b.xor(bad, b.i1(1)))  # never by zero
+    result = b.if_then_else(divisible, divide, lambda: ax)[0]
     signed = b.or_(result, b.and_(word, c(1 << (bits - 1))))
     return b.select(bad, b.const(x.type, float("nan")), b.bitcast(signed, x.type))
 

@@ -13,7 +13,7 @@ from tilewright.dialects.lower_math.basic import unary
 from tilewright.dialects.lower_math.registry import defined
 
 LOG2E = 1.4426950408889634
-LN2_HI, LN2_LO = 0.693145751953125, 1.428606765330187e-06  # the first has 15 bits, so that n * LN2_HI is exact
+LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094173e-06  # the first has 15 bits, so that n * LN2_HI is exact
 _EXP = (0.5000000095007023, 0.16666518898189228, 0.04166620633631739, 0.008368882363353836, 0.0013950458094355194)
 _EXP2 = (0.6931472076754913, 0.2402265072881747, 0.0555032517889401, 0.009618097328392325, 0.001340123689167444,
          0.00015445393220689556)
@@ -80,3 +80,45 @@ def exp2(b: Any, x: Any) -> Any:
     result = b.fma(r, polynomial(b, r, _EXP2), b.const(b.t_f32, 1.0))
     result = scale_by_power(b, result, b.fptosi(n, b.t_i32))
     return finish(b, x, result, -126.0, 127.99999237060547)
+
+
+@defined("exp10", "f32", ulp=1.5)
+def exp10(b: Any, x: Any) -> Any:
+    """10^x = 2^n 10^r; r log(10) as a sum of two floats."""
+    inside = clamp(b, x, -38.5, 39.0)
+    n = unary(b, "llvm.intr.rint", _mul(b, inside, 3.321928094887362))
+    r = b.fma(n, b.const(b.t_f32, -_LOG10_2_HI), inside)
+    r = b.fma(n, b.const(b.t_f32, -_LOG10_2_LO), r)
+    product = _mul(b, r, _LN10_HI)
+    rest = b.fma(r, b.const(b.t_f32, _LN10_HI), b.fneg(product))
+    rest = b.fma(r, b.const(b.t_f32, _LN10_LO), rest)
+    power = exp_of_reduced(b, product)
+    result = scale_by_power(b, b.fma(power, rest, power), b.fptosi(n, b.t_i32))
+    return finish(b, x, result, -37.92977905273437, 38.53183746337891)
+
+
+_LOG10_2_HI, _LOG10_2_LO = 0.301025390625, 4.605038981195214e-06  # the first has 12 bits
+_LN10_HI, _LN10_LO = 2.3025851249694824, -3.1975435632602967e-08
+
+
+@defined("expm1", "f32", ulp=1.5)
+def expm1(b: Any, x: Any) -> Any:
+    """e^x - 1 = 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)); exact to the last places near 0, where n = 0."""
+    n, r = _reduced(b, clamp(b, x, -26.0, 89.0))
+    with b.no_contract():
+        r2 = b.fmul(r, r)
+        small = b.fma(r2, polynomial(b, r, _EXP), r)
+        half = b.shl(b.add(b.fptosi(n, b.t_i32), b.i32(126)), b.i32(23))
+        half = b.bitcast(half, b.t_f32)
+        result = b.fma(half, small, b.fsub(half, b.const(b.t_f32, 0.5)))
+        result = b.fadd(result, result)
+    result = b.select(b.fcmp("ogt", x, b.const(b.t_f32, 88.72283172607422)), b.const(b.t_f32, float("inf")), result)
+    same = b.or_(b.fcmp("uno", x, x), b.fcmp("olt", b.fabs(x), b.const(b.t_f32, 2.0**-25)))
+    return b.select(same, x, result)
+
+
+def half_exp(b: Any, x: Any) -> Any:
+    """e^x / 2 for 0 <= x, infinity only where that overflows; what sinh and cosh need."""
+    n, r = _reduced(b, clamp(b, x, 0.0, 89.415))
+    result = scale_by_power(b, exp_of_reduced(b, r), b.sub(b.fptosi(n, b.t_i32), b.i32(1)))
+    return b.select(b.fcmp("ogt", x, b.const(b.t_f32, 89.41598629223294)), b.const(b.t_f32, float("inf")), result)

@@ -75,3 +75,45 @@ def _f32(value: float) -> float:
     import struct
 
     return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+_LOG10_2_HI, _LOG10_2_LO = 0.301025390625, 4.605038981195214e-06  # the first has 12 bits: times an exponent it is exact
+
+
+@defined("log10", "f32", ulp=1.0)
+def log10(b: Any, x: Any) -> Any:
+    """As log2, with log10(e) and e log10(2)."""
+    f, e = split(b, x)
+    half, rest = tail(b, f)
+    with b.no_contract():
+        high = b.fadd(f, half)
+        low = b.fadd(b.fsub(half, b.fsub(high, f)), rest)
+        scale = b.const(b.t_f32, LOG10E)
+        product = b.fmul(high, scale)
+        error = b.fma(high, scale, b.fneg(product))
+        error = b.fma(high, b.const(b.t_f32, LOG10E - _f32(LOG10E)), error)
+        error = b.fma(low, scale, error)
+        error = b.fma(e, b.const(b.t_f32, _LOG10_2_LO), error)
+        big = b.fmul(e, b.const(b.t_f32, _LOG10_2_HI))
+        # big is 0 or larger than product, so that what their sum loses is known exactly
+        total = b.fadd(big, product)
+        lost = b.fadd(b.fsub(big, total), product)
+        return special(b, x, b.fadd(total, b.fadd(lost, error)))
+
+
+@defined("log1p", "f32", ulp=1.5)
+def log1p(b: Any, x: Any) -> Any:
+    """log u for u = 1 + x rounded, plus what the rounding lost, over u. Near 0 f is x itself."""
+    with b.no_contract():
+        one = b.const(b.t_f32, 1.0)
+        u = b.fadd(x, one)
+        f, e = split(b, u)
+        lost = b.select(b.fcmp("oge", u, b.const(b.t_f32, 2.0)), b.fsub(one, b.fsub(u, x)), b.fsub(x, b.fsub(u, one)))
+        near = b.fcmp("oeq", e, b.const(b.t_f32, 0.0))
+        f = b.select(near, x, f)
+        lost = b.select(b.or_(near, b.fcmp("oeq", u, b.const(b.t_f32, float("inf")))), b.const(b.t_f32, 0.0), b.fdiv(lost, u))
+        half, rest = tail(b, f)
+        low = b.fadd(b.fma(e, b.const(b.t_f32, LN2_LO), rest), lost)
+        low = b.fadd(b.fadd(low, half), f)
+        result = special(b, u, b.fma(e, b.const(b.t_f32, LN2_HI), low))
+        return b.select(b.fcmp("oeq", x, b.const(b.t_f32, 0.0)), x, result)

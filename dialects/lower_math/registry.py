@@ -24,7 +24,7 @@ class MathFunction:
 
 
 _table: dict[tuple[str, str], MathFunction] = {}
-_MODULES = ("basic", "exponential", "logarithm")
+_MODULES = ("basic", "exponential", "logarithm", "trigonometric", "inverse_trigonometric", "hyperbolic", "special", "double")
 _loaded = False
 
 

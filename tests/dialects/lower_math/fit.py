@@ -102,7 +102,16 @@ def jobs() -> dict[str, Callable]:
                               mp.mpf(0.921875)**2),
         # erf x = 1 - e^(-P(t)), t = x on [0.921875, 4]: -log(erfc)
         "erf_tail": lambda d: show("erf_tail", lambda x: mp.log(mp.erfc(x)), d, 0.921875, 4.0, lambda x: mp.erfc(x)),
+        # erfc x = e^(-x^2) P(t), t = (x - 2) / (x + 2), on [0.921875, 10.1]
+        "erfcx": lambda d: show("erfcx", lambda t: _erfcx(2 * (1 + t) / (1 - t)), d, (0.921875 - 2) / 2.921875, 8.1 / 12.1,
+                                lambda t: 1 / _erfcx(2 * (1 + t) / (1 - t))),
+        # f64: cbrt m = P(m) on [1/8, 1], a start for Newton's iteration
+        "cbrt": lambda d: show("cbrt", lambda x: mp.cbrt(x), d, 0.125, 1, lambda x: 1 / mp.cbrt(x)),
     }
+
+
+def _erfcx(x):
+    return mp.exp(x * x) * mp.erfc(x)
 
 
 if __name__ == "__main__":
