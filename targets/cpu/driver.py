@@ -70,7 +70,7 @@ class Loaded:
         from tilewright.targets.cpu.emit import target_machine
         from tilewright.targets.cpu.passes.tiles_to_loops import ENTRY_SUFFIX
 
-        machine = target_machine("native")
+        machine = target_machine.__wrapped__("native")  # one of its own: the engine frees it, and the cached one is shared
         llvm.add_symbol("tilewright_cpu_print", ctypes.cast(_print, ctypes.c_void_p).value)
         llvm.add_symbol("tilewright_cpu_assert", ctypes.cast(_assert, ctypes.c_void_p).value)
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
