@@ -219,8 +219,8 @@ def _compile(args: argparse.Namespace) -> int:
         source = ASTSource(kernel, *parse_signature(kernel, args.signature))
     compiled = compile(source, target=selection, options=_options(args))
     if args.emit == "list" or (args.emit is None and args.output is None and selection.plugin.source_stage not in compiled.asm):
-        for stage, code in compiled.asm.items():
-            print(f"{stage:<10} {len(code)} {'bytes' if isinstance(code, bytes) else 'characters'}")
+        for name, text in compiled.asm.items():
+            print(f"{name:<10} {len(text)} {'bytes' if isinstance(text, bytes) else 'characters'}")
         return 0
     stage = args.emit or (selection.plugin.binary_stage if args.output else selection.plugin.source_stage)
     if stage == "metadata":

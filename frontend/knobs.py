@@ -81,6 +81,8 @@ class HookChain:
 class Knobs:
     """A group of settings."""
 
+    _assigned: dict[str, Any]
+
     def __init__(self) -> None:
         object.__setattr__(self, "_assigned", {})
 

@@ -28,7 +28,9 @@ def _summary(times: Sequence[float], quantiles: Sequence[float] | None, return_m
         return result[0] if len(result) == 1 else result
     if return_mode == "all":
         return list(times)
-    return {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}[return_mode](times)
+    functions: dict[str, Callable[[Sequence[float]], float]] = {
+        "mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
+    return functions[return_mode](times)
 
 
 def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, grad_to_none: Sequence[Any] | None = None,

@@ -172,7 +172,7 @@ class CompiledKernel:
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> LazyDict:
         """What launch hooks are told: name, function, stream, and what the kernel's own ``launch_metadata`` adds."""
         record = LazyDict({"name": self.name, "function": self.function, "stream": stream})
-        fn = getattr(self.src, "fn", None)
+        fn: Any = getattr(self.src, "fn", None)
         extra = getattr(fn, "launch_metadata", None)
         if extra is not None:
             named = dict(zip(fn.arg_names, args))

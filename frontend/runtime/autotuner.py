@@ -117,6 +117,7 @@ class Autotuner(KernelInterface):
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
+        self._last_error: Exception | None = None
         self.nargs: dict[str, Any] | None = None
         base = fn
         while not inspect.isfunction(base) and hasattr(base, "fn"):
@@ -213,7 +214,7 @@ class Autotuner(KernelInterface):
         if stored is not None:
             self.cache[key] = stored
             return stored
-        self._last_error: Exception | None = None
+        self._last_error = None
         start = time.perf_counter()
         timings = {config: self._bench(*args, config=config, **kwargs) for config in candidates}
         self.bench_time = time.perf_counter() - start

@@ -16,7 +16,8 @@ from tilewright.runtime.specialize import FAST, constexpr_key
 def make_binder(name: str, params: Sequence[Any]) -> Callable[..., tuple[Any, Any, dict[str, Any]]]:
     """The binder of a kernel with these ``KernelParam``s."""
     scope: dict[str, Any] = {"_tw_constexpr": constexpr_key}
-    heads, body, keys, values = [], [], [], []
+    heads: list[str] = []
+    body, keys, values = [], [], []
     for i, p in enumerate(params):
         if p.has_default:
             scope[f"_tw_default{i}"] = p.default
@@ -42,7 +43,7 @@ def make_binder(name: str, params: Sequence[Any]) -> Callable[..., tuple[Any, An
 def make_collector(name: str, params: Sequence[Any]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
     """``collect(*args, **kwargs) → ({parameter: argument}, options)``, arguments as they were given."""
     scope: dict[str, Any] = {}
-    heads = []
+    heads: list[str] = []
     for i, p in enumerate(params):
         if p.has_default:
             scope[f"_tw_default{i}"] = p.default

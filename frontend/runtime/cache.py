@@ -159,7 +159,7 @@ class Cache:
 
     def put(self, key: str, asm: Mapping[str, Any], metadata: Mapping[str, Any], name: str) -> LazyAsm | None:
         """Write an entry; the asm that reads from it, or None where the folder cannot be written. Another process may have won."""
-        temporary = None
+        temporary = ""
         try:
             os.makedirs(self.folder, exist_ok=True)
             temporary = tempfile.mkdtemp(prefix=f".{key[:12]}-", dir=self.folder)
@@ -182,7 +182,7 @@ class Cache:
             for _ in range(3):
                 try:
                     os.rename(temporary, final)
-                    temporary = None
+                    temporary = ""
                     break
                 except OSError:
                     theirs = self.get(key)  # removes one that is damaged
@@ -194,7 +194,7 @@ class Cache:
         except OSError:
             return None
         finally:
-            if temporary is not None:
+            if temporary:
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def remove(self, key: str) -> None:

@@ -136,7 +136,7 @@ class JITCallable:
 
     def get_capture_scope(self) -> dict[str, Any]:
         """Globals and variables of enclosing functions, by name, as they are now."""
-        return self.__globals__ | inspect.getclosurevars(self.fn).nonlocals
+        return {**self.__globals__, **inspect.getclosurevars(self.fn).nonlocals}
 
     @property
     def cache_key(self) -> str:
@@ -222,6 +222,14 @@ class _Entry:
     """All that a warm launch needs."""
 
     __slots__ = ("kernel", "launcher", "handles", "current_device", "current_stream", "pick")
+
+    def __init__(self, kernel: Any, total: int):
+        self.kernel = kernel
+        self.launcher: Callable[..., None] = kernel.launcher
+        self.handles: dict[int, Any] = kernel.handles
+        self.current_device: Callable[[], int] = kernel.driver.current_device
+        self.current_stream: Callable[[int], Any] = kernel.driver.current_stream
+        self.pick: Callable[[Any], Any] | None = kernel.argument_picker(total)
 
 
 def _picker(wanted: Sequence[int], total: int) -> Callable[[Any], Any] | None:
@@ -342,7 +350,7 @@ class JITFunction(JITCallable, KernelInterface):
             kernel = self._kernel_for(args, kwargs)
             if warmup:
                 return kernel
-            entry = self._enter(key, kernel, len(values))
+            entry = self._entries[key] = _Entry(kernel, len(values))
         if callable(grid):
             grid = grid(self._collect(*args, **kwargs)[0])
         if type(grid) is tuple and len(grid) == 1 and type(grid[0]) is int:
@@ -447,17 +455,6 @@ class JITFunction(JITCallable, KernelInterface):
                 if knobs.runtime.jit_post_compile_hook:
                     self._call_hook(knobs.runtime.jit_post_compile_hook, source, selection, options, False)
             return kernel
-
-    def _enter(self, key: Any, kernel: Any, total: int) -> _Entry:
-        entry = _Entry()
-        entry.kernel = kernel
-        entry.launcher = kernel.launcher
-        entry.handles = kernel.handles
-        entry.current_device = kernel.driver.current_device
-        entry.current_stream = kernel.driver.current_stream
-        entry.pick = kernel.argument_picker(total)
-        self._entries[key] = entry
-        return entry
 
     def _remember(self, device: int, key: Any, kernel: Any) -> None:
         if device not in self.device_caches:

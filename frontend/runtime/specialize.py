@@ -109,13 +109,41 @@ def _torch_plain(v: Any) -> tuple[Any, Any]:
     return (v.dtype, v.device), v.data_ptr()
 
 
-def _numpy_aligned(v: Any) -> tuple[Any, Any]:
-    p = v.__array_interface__["data"][0]
-    return (v.dtype, "host", p & 15 == 0), p
+_HEAD = object.__basicsize__  # in CPython, what lies at an object's id before its own fields; numpy's first field is the data pointer
 
 
-def _numpy_plain(v: Any) -> tuple[Any, Any]:
-    return (v.dtype, "host"), v.__array_interface__["data"][0]
+def numpy_address(v: Any) -> int:
+    """Address of a numpy array's data, in 0.2 µs (its __array_interface__ takes 1.3)."""
+    return ctypes.c_void_p.from_address(id(v) + _HEAD).value or 0
+
+
+def _interface_address(v: Any) -> int:
+    return v.__array_interface__["data"][0]
+
+
+def _numpy_reader() -> Callable[[Any], int]:
+    """``numpy_address`` where it agrees with the array interface on arrays and views, else the interface."""
+    import platform
+
+    import numpy as np
+
+    a = np.zeros((4, 6), np.int16)
+    if platform.python_implementation() == "CPython" and all(numpy_address(v) == _interface_address(v) for v in (a, a[1:, ::-1], a.T[2:], a[:0])):
+        return numpy_address
+    return _interface_address
+
+
+def _numpy(aligned: bool) -> Fast:
+    address = _numpy_reader()
+
+    def handler_aligned(v: Any) -> tuple[Any, Any]:
+        p = address(v)
+        return (v.dtype, "host", p & 15 == 0), p
+
+    def handler_plain(v: Any) -> tuple[Any, Any]:
+        return (v.dtype, "host"), address(v)
+
+    return handler_aligned if aligned else handler_plain
 
 
 def _pointer(aligned: bool) -> Fast:
@@ -241,7 +269,7 @@ def _classify(t: type, mode: int) -> Fast:
     if _is_torch_tensor(t):
         return _torch_aligned if aligned else _torch_plain
     if _is_ndarray(t):
-        return _numpy_aligned if aligned else _numpy_plain
+        return _numpy(aligned)
     if hasattr(t, "data_ptr") or hasattr(t, "__dlpack__") or any(hasattr(t, p) for p in ARRAY_PROTOCOLS):
         return _pointer(aligned)
     raise ArgumentError(f"a {t.__module__}.{t.__qualname__} is no kernel argument; allowed are arrays (torch, numpy, anything with data_ptr "
