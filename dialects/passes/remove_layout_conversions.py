@@ -47,6 +47,7 @@ _SHAPE_OPS = frozenset(("tt.expand_dims", "tt.broadcast", "tt.trans", "tt.reshap
 # operands are taken in any layout
 _TAKES_ANY = frozenset(("tt.print", "tt.assert", "ttg.local_alloc", "ttg.local_store"))
 _MAX_DEPTH = 24  # how far up a conversion is pushed
+_FREE_OPS = 8  # ops an element by which repeating a free value may exceed a conversion
 
 
 class Group:
@@ -290,6 +291,27 @@ class _Assigner:
                 total += self.cost(v, e, memo, depth + 1)
         return total
 
+    def _cheap(self, value: Any, encoding: Any, convert: float) -> bool:
+        """Whether a free value is computed once more although converting it would cost less: addresses, masks and constants
+        are, since that needs no barrier and leaves loads free to be moved; what takes long to compute (random numbers) is not."""
+        weight = self.weight(value)
+        limit = 2 * convert + _FREE_OPS * registers(type_info(value.type).shape or (), encoding) * weight
+        total, seen, todo = 0.0, {(value, encoding)}, [(value, encoding)]
+        while todo and total <= limit:
+            v, e = todo.pop()
+            node = self.repeatable(v)
+            if node is None:
+                continue
+            wanted = rules.backward(node, e)
+            if wanted is None:
+                return False
+            total += op_cost(node.name) * registers(type_info(v.type).shape or (), e) * self.weight(v)
+            for key in zip(self.operands[id(node)], wanted):
+                if key[1] is not None and key not in seen and key not in self.values:
+                    seen.add(key)
+                    todo.append(key)
+        return total <= limit
+
     # -------------------------------------------------------------------------------------------- 2. demand
     def get(self, value: Any, encoding: Any) -> Any:
         """The value that holds ``value`` under ``encoding``, made where there is none yet. What it needs in turn is queued."""
@@ -328,8 +350,7 @@ class _Assigner:
         convert = conversion_cost(info.shape, info.bits, home, encoding) * self.weight(value)
         if convert > 0:
             repeat = self._repeat_cost(value, encoding, memo, 0)
-            # free values are addresses, masks and constants: repeating them costs registers for a moment, not memory traffic
-            if repeat <= convert or (value in self.free_homes and repeat != float("inf")):
+            if repeat <= convert or (value in self.free_homes and self._cheap(value, encoding, convert)):
                 return self._copy(value, encoding)
         self.realise(value)
         node = self._convert(value, encoding)

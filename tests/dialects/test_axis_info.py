@@ -113,6 +113,26 @@ class Program:
              "divsi": lambda p, q: np.trunc(p / q).astype(np.int64), "remsi": np.fmod}[op]
         return self.add(f"arith.{op} %{a}, %{b} : {t}", f(x, y))
 
+    def unary(self, a: str) -> str:
+        """Another tensor of the shape: through a transposed reshape, a wider and back to a narrower type, or a scan of runs."""
+        x, t = self.values[a], self.type(a)
+        if x.ndim == 2 and self.draw(st.booleans()):
+            m, n = x.shape
+            r = self.add(f'"tt.reshape"(%{a}) {{allow_reorder = false}} : ({t}) -> tensor<{n}x{m}xi32>', x.reshape(n, m))
+            return self.add(f'"tt.trans"(%{r}) {{order = array<i32: 1, 0>}} : ({self.type(r)}) -> {t}', x.reshape(n, m).T)
+        if x.ndim == 1 and self.draw(st.booleans()):
+            half = x.shape[0] // 4
+            r = self.add(f'"tt.reshape"(%{a}) {{allow_reorder = false}} : ({t}) -> tensor<{half}x4xi32>', x.reshape(half, 4))
+            return self.add(f'"tt.reshape"(%{r}) {{allow_reorder = false}} : ({self.type(r)}) -> {t}', x)
+        narrow = self.draw(st.sampled_from([8, 16]))
+        shape = t[: t.rindex("x") + 1]
+        cut = x.astype(np.int64) & ((1 << narrow) - 1)
+        cut = np.where(cut >> (narrow - 1), cut - (1 << narrow), cut)
+        r = self.add(f"arith.trunci %{a} : {t} to {shape}i{narrow}>", cut)
+        if self.draw(st.booleans()):
+            return self.add(f"arith.extsi %{r} : {shape}i{narrow}> to {t}", cut)
+        return self.add(f"arith.extui %{r} : {shape}i{narrow}> to {t}", cut & ((1 << narrow) - 1))
+
 
 @st.composite
 def programs(draw):
@@ -121,7 +141,7 @@ def programs(draw):
     pool = [p.leaf(shape) for _ in range(draw(st.integers(2, 4)))]
     for _ in range(draw(st.integers(1, 6))):
         a, b = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
-        pool.append(p.binary(a, b))
+        pool.append(p.unary(a) if draw(st.integers(0, 3)) == 0 else p.binary(a, b))
     return p
 
 

@@ -134,6 +134,22 @@ def test_a_carried_range_wanted_by_rows_and_columns_is_carried_in_both_layouts()
         assert [c for c in conversions(f) if c[2] == "i32"] == []
 
 
+@pytest.mark.parametrize("rounds,converted", [(2, 0), (60, 1)])
+def test_offsets_are_repeated_but_long_computations_converted(rounds, converted):
+    """Offsets (cheap) and random numbers (dear), both from ranges alone, stored in two layouts."""
+    t = Text([("x", ptr("i32"), 16), ("s", "i32", 16)])
+    i, j = t.expand(t.range(64), 1), t.expand(t.range(64), 0)
+    down = t.bin("arith.addi", t.bin("arith.muli", i, t.args[1]), j)
+    across = t.bin("arith.addi", t.bin("arith.muli", j, t.args[1]), i)
+    value = down
+    for k in range(rounds):
+        value = t.bin("arith.xori", t.bin("arith.muli", value, t.const(2 * k + 1, (), "i32")), value)
+    for offsets in (down, across):
+        t.store(t.addptr(t.args[0], offsets), value)
+    with mlir_context():
+        assert len(conversions(run_passes(str(t), context(), *PASSES)[1])) == converted
+
+
 def test_row_statistics_are_stored_from_the_layout_they_are_in():
     t = Text([("x", ptr("f32"), 16), ("o", ptr("f32"), 16)])
     i, j = t.range(32), t.range(128)
