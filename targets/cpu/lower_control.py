@@ -33,7 +33,8 @@ def _uniform_step(yielded: Any, argument: Any, block: Any) -> Any:
     maker = getattr(second.owner, "operation", second.owner)
     if getattr(maker, "name", "") == "tt.splat":
         return maker.operands[0]
-    if getattr(maker, "name", "") == "arith.constant" and ir.DenseElementsAttr(maker.attributes["value"]).is_splat:
+    value = maker.attributes["value"] if getattr(maker, "name", "") == "arith.constant" else None
+    if isinstance(value, ir.DenseElementsAttr) and value.is_splat:  # a scalar that a loop counts up is carried as it is
         return second
     return None
 
