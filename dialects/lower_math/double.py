@@ -85,7 +85,7 @@ def exp(b: Any, x: Any) -> Any:
     return _finish(b, x, _scale(b, power, b.fptosi(n, b.t_i64)), -708.3964185322641, 709.782712893384)
 
 
-@defined("expm1", "f64", ulp=1.5)
+@defined("expm1", "f64", ulp=2.0)
 def expm1(b: Any, x: Any) -> Any:
     n, r = _reduced(b, _clamp(b, x, -60.0, 710.0))
     half = b.bitcast(b.shl(b.add(b.fptosi(n, b.t_i64), b.i64(1022)), b.i64(52)), b.t_f64)
