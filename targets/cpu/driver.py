@@ -67,8 +67,7 @@ class Loaded:
 
     def __init__(self, obj: bytes, metadata: Mapping[str, Any]):
         import llvmlite.binding as llvm
-        from tilewright.targets.cpu.emit import target_machine
-        from tilewright.targets.cpu.passes.tiles_to_loops import ENTRY_SUFFIX
+        from tilewright.targets.cpu.emit import ENTRY_SUFFIX, target_machine
 
         machine = target_machine.__wrapped__("native")  # one of its own: the engine frees it, and the cached one is shared
         llvm.add_symbol("tilewright_cpu_print", ctypes.cast(_print, ctypes.c_void_p).value)

@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.targets.cpu.capabilities import machine_of
-from tilewright.targets.cpu.vector_math import LIBRARY_SYMBOLS
 
+ENTRY_SUFFIX = "__grid"  # of the function that the driver calls; here, since loading cached code must not import MLIR
 CALLBACKS = frozenset({"tilewright_cpu_print", "tilewright_cpu_assert"})
 # what LLVM itself may call, beyond the functions the lowering asks for; all in every C library
 _RUNTIME = frozenset({"memcpy", "memset", "memmove", "fmod", "fmodf", "round", "roundf", "trunc", "truncf", "floor", "floorf", "ceil",
@@ -31,6 +31,7 @@ def compile_ir(llvm_ir: str, arch: str) -> tuple[str, str, bytes]:
     """(LLVM IR after O3, assembly text, object) of LLVM IR text. Raises InternalCompilerError where something undefined is called,
     be it by the IR or by code that LLVM made of an instruction (a conversion of bf16, say): it would crash when run."""
     import llvmlite.binding as llvm
+    from tilewright.targets.cpu.vector_math import LIBRARY_SYMBOLS
 
     machine = target_machine(arch)
     module = llvm.parse_assembly(llvm_ir)

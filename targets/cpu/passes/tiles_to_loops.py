@@ -7,8 +7,8 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.cpu.emit import ENTRY_SUFFIX
 
-ENTRY_SUFFIX = "__grid"
 PROGRAM_ARGUMENTS = 6  # pid x, y, z and grid x, y, z, all i32
 
 
