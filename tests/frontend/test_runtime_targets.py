@@ -42,7 +42,8 @@ def test_protocol(plugin):
         assert plugin.resolve_arch(arch) == arch
         capabilities = plugin.capabilities(arch)
         assert capabilities.arch == arch and capabilities.warp_size >= 1 and capabilities.max_shared_bytes > 0
-        triple =         assert str(registry.select(triple)) == f"{plugin.name}:{arch}"  # Triton's triple leads back
+        triple = registry.gpu_target(plugin, arch)
+        assert str(registry.select(triple)) == f"{plugin.name}:{arch}"  # Triton's triple leads back
         stages = [s.name for s in plugin.pipeline(arch, options).stages]
         assert stages[0] == "ttir" and plugin.binary_stage in stages and plugin.source_stage in stages
     with pytest.raises(UnsupportedArchError) as error:
