@@ -17,8 +17,7 @@ from tilewright.dialects.errors import InternalCompilerError
 
 _LITERAL = re.compile(r'"[^"]*"|\b(half|bfloat|float|double)\b|'
                       r"(?<![\w.%@$])((?:[+-]?\d+\.\d+[eE][+-]?\d+)|(?:[+-](?:inf|qnan|s?nan\(0x[0-9A-Fa-f]+\)))|f0x[0-9A-Fa-f]+)")
-_CANDIDATE = re.compile(r"\d\.\d+[eE][+-]?\d|[+-]inf|nan\b|f0x")
-_DECLARED = re.compile(r"^declare [^\n]*@(llvm\.[\w.]+)\(", re.M)
+_DECLARED = re.compile(r"@(llvm\.[\w.]+)\(")
 _known_intrinsics: dict[str, bool] = {}
 
 
@@ -66,7 +65,8 @@ def rewrite_literals(text: str) -> str:
     """Every float constant of LLVM IR text as hexadecimal bits. NaN payloads become the quiet NaN."""
     lines = text.split("\n")
     for i, line in enumerate(lines):
-        if not _CANDIDATE.search(line):
+        # substring tests are much faster than a pattern, and few lines have constants
+        if not ("e+" in line or "e-" in line or "f0x" in line or "inf" in line or "nan" in line or "E-" in line):
             continue
         type = ""
 
@@ -86,18 +86,20 @@ def rewrite_literals(text: str) -> str:
 
 def check_intrinsics(text: str) -> None:
     """Raise InternalCompilerError where LLVM IR text declares an ``llvm.*`` function that llvmlite's LLVM does not know."""
-    names = [n for n in _DECLARED.findall(text) if n not in _known_intrinsics]
+    declared = {}
+    for line in text.split("\n"):
+        if line.startswith("declare ") and (found := _DECLARED.search(line)):
+            declared[found.group(1)] = line
+    names = [n for n in declared if n not in _known_intrinsics]
     if names:
         import llvmlite.binding as binding
 
         # LLVM prints a remark above such a declaration; that is the only way llvmlite shows it.
-        declarations = [_without_attributes(line) for line in text.split("\n")
-                        if line.startswith("declare ") and any(f"@{n}(" in line for n in names)]
-        printed = str(binding.parse_assembly("\n".join(declarations)))
+        printed = str(binding.parse_assembly("\n".join(_without_attributes(declared[n]) for n in names)))
         unknown = set(re.findall(r"; Unknown intrinsic\ndeclare [^\n]*@(llvm\.[\w.]+)\(", printed))
         for n in names:
             _known_intrinsics[n] = n not in unknown
-    bad = [n for n in _DECLARED.findall(text) if not _known_intrinsics[n]]
+    bad = [n for n in declared if not _known_intrinsics[n]]
     if bad:
         raise InternalCompilerError(f"the assembling LLVM knows no intrinsic {', '.join(bad)}: the target must call it by the name "
                                     "of that version")
