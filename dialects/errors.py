@@ -20,6 +20,7 @@ class CompilationError(TilewrightError):
         if source_line is None and file:
             source_line = linecache.getline(file, line)
         self.source_line = (source_line or "").rstrip("\n")
+        self.calls: list[tuple[str, int, str]] = []  # file, line and text of the calls that lead there, the innermost first
         super().__init__(self.__str__())
 
     def __str__(self) -> str:
@@ -28,6 +29,8 @@ class CompilationError(TilewrightError):
         text = f"{self.file}:{self.line}:{self.col + 1}: {self.message}"
         if self.source_line:
             text += f"\n    {self.source_line}\n    {' ' * self.col}^"
+        for file, line, source in self.calls:
+            text += f"\n  called from {file}:{line}: {source}"
         return text
 
     def at(self, file: str, line: int, col: int) -> CompilationError:

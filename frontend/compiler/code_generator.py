@@ -122,7 +122,12 @@ class CodeGenerator(ControlGenerator):
         if len(self.frames) > _DEEPEST:
             raise UnsupportedLanguageConstruct(f"calls are nested more than {_DEEPEST} deep")
         scope = self.bind(fn, info, args, kwargs)
-        return self.enter(Frame(fn, info, scope, self.builder.loc), lambda frame: self.run(info.node.body))
+        caller, line = self.frame.info, self.line
+        try:
+            return self.enter(Frame(fn, info, scope, self.builder.loc), lambda frame: self.run(info.node.body))
+        except CompilationError as error:
+            error.calls.append((caller.file, caller.line_offset + line, caller.src.splitlines()[line - 1].strip()))
+            raise
 
     def inline_lambda(self, fn: Lambda, args: list[Any], kwargs: dict[str, Any]) -> Any:
         names = [a.arg for a in (*fn.node.args.posonlyargs, *fn.node.args.args)]

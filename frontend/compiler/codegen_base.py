@@ -239,11 +239,13 @@ class GeneratorBase:
         self.semantic = Semantic(builder)
         self.frames: list[Frame] = []
         self.frame: Frame = None  # type: ignore[assignment]
+        self.line = 0  # of the node that ops are made for, in the frame's source
 
     # -- places ----------------------------------------------------------------------------------------------------
     def at(self, node: Any) -> None:
         """Ops made from now on come from ``node``."""
         frame = self.frame
+        self.line = node.lineno
         key = node.lineno << 12 | node.col_offset
         location = frame.locations.get(key)
         if location is None:

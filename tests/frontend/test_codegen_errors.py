@@ -168,6 +168,12 @@ def test_an_error_in_a_helper_names_the_helpers_line():
     error = mistake("x = helper(o, n)", before="@triton.jit\ndef helper(a, b):\n    c = b + 1\n    return a + tl.load(c)\n")
     assert type(error) is TypeMismatchError and "return a + tl.load(c)" in error.source_line
     assert error.source_line[error.col:].startswith("tl.load(c)")
+    assert str(error).splitlines()[-1].endswith(": x = helper(o, n)") and "called from <kernel" in str(error)
+
+
+def test_an_error_names_every_call_on_the_way():
+    error = mistake("y = n\nx = outer(o)", before="@triton.jit\ndef inner(a):\n    return a.nothing\n\n@triton.jit\ndef outer(a):\n    return inner(a)\n")
+    assert [line.split(": ", 1)[1] for line in str(error).splitlines()[-2:]] == ["return inner(a)", "x = outer(o)"]
 
 
 @pytest.mark.parametrize("call, part", [("helper(1)", "missing a required argument: 'b'"), ("helper(1, 2, 3)", "too many positional"),
