@@ -102,10 +102,11 @@ class Region:
 class Node:
     """One op: ``op``, ``name``, ``operands``, ``results`` (values), ``regions``, and ``region`` (the one it lies in)."""
 
-    __slots__ = ("op", "name", "operands", "results", "regions", "region")
+    __slots__ = ("op", "name", "operands", "results", "regions", "region", "_at")
 
-    def __init__(self, op: Any, name: str, region: Region | None):
+    def __init__(self, op: Any, name: str, region: Region | None, at: int = 0):
         self.op, self.name, self.region = op, name, region
+        self._at = at  # where it was last seen in region.ops
         self.operands: list[Any] = list(op.operands)
         self.results: list[Any] = list(op.results)
         self.regions: list[Region] = []
@@ -226,9 +227,9 @@ class Function:
             if node is not keep:
                 self.set_operand(node, i, new)
 
-    def _register(self, op: Any, name: str, region: Region, position: int) -> Node:
-        node = Node(op, name, region)
-        region.ops.insert(position, node)
+    def _register(self, op: Any, name: str, region: Region, at: int) -> Node:
+        node = Node(op, name, region, at)
+        region.ops.insert(at, node)
         for i, v in enumerate(node.results):
             self.defs[v] = (node, i)
         if self._uses is not None:
@@ -243,14 +244,14 @@ class Function:
                                  loc=location or anchor.op.location, ip=ir.InsertionPoint(anchor.op))
         region = anchor.region
         assert region is not None
-        return self._register(op, name, region, _index(region.ops, anchor))
+        return self._register(op, name, region, position(anchor))
 
     def insert_after(self, anchor: Node, name: str, results: Sequence[Any], operands: Sequence[Any],
                      attributes: dict[str, Any] | None = None, location: Any = None) -> Node:
         """Create an op right after ``anchor`` (not a terminator), with its location unless another is given."""
         region = anchor.region
         assert region is not None
-        following = region.ops[_index(region.ops, anchor) + 1]
+        following = region.ops[position(anchor) + 1]
         return self.insert_before(following, name, results, operands, attributes, location or anchor.op.location)
 
     def insert_at_start(self, region: Region, name: str, results: Sequence[Any], operands: Sequence[Any],
@@ -275,7 +276,7 @@ class Function:
                 if self._uses is not None:
                     self._uses.pop(v, None)
         assert node.region is not None
-        node.region.ops.remove(node)
+        del node.region.ops[position(node)]
         node.op.erase()
 
 
@@ -284,11 +285,17 @@ def attribute_names(op: Any) -> list[str]:
     return [a.name if hasattr(a, "name") else a for a in op.attributes]
 
 
-def _index(ops: list[Node], node: Node) -> int:
-    for i, n in enumerate(ops):
-        if n is node:
-            return i
-    raise ValueError(f"{node!r} is not in its region")
+def position(node: Node) -> int:
+    """Where ``node`` is in its region's list. From where it was last seen: ops that were put in before it moved it on."""
+    assert node.region is not None
+    ops, at = node.region.ops, node._at
+    if at >= len(ops) or ops[at] is not node:
+        try:
+            at = ops.index(node, at)
+        except ValueError:
+            at = ops.index(node)
+        node._at = at
+    return at
 
 
 def _parse(ops: list[Any], at: int, region: Region, last: Any) -> int:
@@ -296,7 +303,7 @@ def _parse(ops: list[Any], at: int, region: Region, last: Any) -> int:
     while True:
         op = ops[at]
         name = op.name
-        node = Node(op, name, region)
+        node = Node(op, name, region, len(region.ops))
         region.ops.append(node)
         at += 1
         if name in _REGION_OPS or (name not in _TERMINATORS and len(op.regions)):

@@ -34,6 +34,7 @@ from tilewright.dialects.analysis.structure import (
     erase_dead,
     functions,
     is_removable,
+    position,
     type_info,
     with_encoding,
 )
@@ -529,7 +530,7 @@ def sink(function: Function, node: Node) -> None:
     assert region is not None
     while True:
         ancestors = [_ancestor_in(user, region) for user in users]
-        first = min(ancestors, key=lambda pair: _position(region, pair[0]))[0]
+        first = min(ancestors, key=lambda pair: position(pair[0]))[0]
         inner = {id(pair[1]): pair[1] for pair in ancestors}
         if first.name == "scf.if" and len(inner) == 1 and all(a is first for a, _ in ancestors):
             (only,) = inner.values()
@@ -537,22 +538,13 @@ def sink(function: Function, node: Node) -> None:
                 region = only
                 continue
         break
-    if region is node.region:
-        ops = region.ops
-        if ops[_position(region, node) + 1] is first:
-            return
-    node.op.move_before(first.op)
     assert node.region is not None
-    node.region.ops.remove(node)
-    region.ops.insert(_position(region, first), node)
+    if region is node.region and position(first) == position(node) + 1:
+        return
+    node.op.move_before(first.op)
+    del node.region.ops[position(node)]
+    region.ops.insert(position(first), node)
     node.region = region
-
-
-def _position(region: Region, node: Node) -> int:
-    for i, n in enumerate(region.ops):
-        if n is node:
-            return i
-    raise ValueError(f"{node!r} is not in the region")
 
 
 def _ancestor_in(node: Node, region: Region) -> tuple[Node, Region | None]:
