@@ -200,10 +200,18 @@ def parse(text: str) -> Selection:
 
 
 def from_device_types(device_types: Iterable[str]) -> Selection | None:
-    """The target on which arguments of these device types live: one that has a device, else the first that takes them all."""
+    """The target on which arguments of these device types live: cpu if it takes them all, else one that has a device, else the first."""
     wanted = set(device_types)
     if not wanted:
         return None
+    if FALLBACK in _known():  # arrays of the host: no other plugin need be loaded to know
+        try:
+            host = get(FALLBACK)
+        except TargetNotFoundError:
+            pass
+        else:
+            if wanted <= set(host.device_types):
+                return Selection(host, default_arch(host))
     matching = [p for p in plugins() if wanted <= set(p.device_types)]
     for plugin in matching:
         devices = probe(plugin)
