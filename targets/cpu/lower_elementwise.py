@@ -47,10 +47,11 @@ def _round_bf16(b: LoopBuilder, x: Any) -> Any:
     return b.bitcast(b.op("arith.andi", [kept, b.const(bits.type, -65536)], [bits.type]).result, b.f32)
 
 
-def _round_small(b: LoopBuilder, x: Any, mantissa: int, min_exponent: int, largest: float, overflow: float) -> Any:
-    """f32 lanes rounded to a float of ``mantissa`` bits with exponents from ``min_exponent``; beyond ``largest``: ``overflow``.
+def _round_small(b: LoopBuilder, x: Any, mantissa: int, min_exponent: int, largest: float, toward_zero: bool = False) -> Any:
+    """f32 lanes rounded to a float of ``mantissa`` bits with exponents from ``min_exponent``: to nearest, ties to even, or toward
+    zero. Saturates: what is larger than ``largest``, infinities included, becomes that. NaN stays.
 
-    Adding and taking away 1.5·2^(e + 23 - mantissa) rounds at the right bit, ties to even.
+    Adding and taking away 1.5·2^(e + 23 - mantissa) rounds at the right bit.
     """
     bits = b.bitcast(x, b.i32)
     exponent = b.bin("arith.subi", b.op("arith.andi", [b.bin("arith.shrui", bits, b.const(bits.type, 23)), b.const(bits.type, 255)],
@@ -59,11 +60,17 @@ def _round_small(b: LoopBuilder, x: Any, mantissa: int, min_exponent: int, large
     field = b.bin("arith.addi", exponent, b.const(bits.type, 127 + 23 - mantissa))
     magic = b.bitcast(b.op("arith.ori", [b.bin("arith.shli", field, b.const(bits.type, 23)), b.const(bits.type, 1 << 22)], [bits.type]).result, b.f32)
     rounded = b.op("arith.subf", [b.op("arith.addf", [x, magic], [x.type]).result, magic], [x.type]).result
-    rounded = b.op("math.copysign", [rounded, x], [x.type]).result
     size = b.un("math.absf", rounded)
-    over = b.op("math.copysign", [b.const(x.type, overflow), x], [x.type]).result
-    rounded = b.select(b.cmpf("ogt", size, b.const(x.type, largest)), over, rounded)
-    return b.select(b.cmpf("uno", x, x), x, rounded)
+    if toward_zero:
+        spacing = b.bitcast(b.bin("arith.shli", b.bin("arith.addi", exponent, b.const(bits.type, 127 - mantissa)), b.const(bits.type, 23)), b.f32)
+        lower = b.op("arith.subf", [size, spacing], [x.type]).result
+        size = b.select(b.cmpf("ogt", size, b.un("math.absf", x)), lower, size)
+    size = b.select(b.cmpf("ogt", size, b.const(x.type, largest)), b.const(x.type, largest), size)
+    return b.select(b.cmpf("uno", x, x), x, b.op("math.copysign", [size, x], [x.type]).result)
+
+
+# mantissa bits, least exponent, largest number
+_FORMATS = {"f16": (10, -14, 65504.0), "f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0)}
 
 
 def round_lanes(b: LoopBuilder, x: Any, element: Any) -> Any:
@@ -74,11 +81,7 @@ def round_lanes(b: LoopBuilder, x: Any, element: Any) -> Any:
     if name == "f16":
         narrow = b.un("arith.truncf", x, b.vec(b.lanes(x.type), b.f16))
         return b.un("arith.extf", narrow, x.type)
-    if name == "f8E5M2":
-        return _round_small(b, x, 2, -14, 57344.0, float("inf"))
-    if name == "f8E4M3FN":  # no infinities: saturates
-        return _round_small(b, x, 3, -6, 448.0, 448.0)
-    return x
+    return _round_small(b, x, *_FORMATS[name]) if name in _FORMATS else x
 
 
 def to_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
@@ -139,13 +142,14 @@ def _odd_f32(b: LoopBuilder, x: Any) -> Any:
 
 
 def _rtz(b: LoopBuilder, x: Any, element: Any) -> Any:
-    """f32 lanes to a narrow type toward zero."""
-    near = round_lanes(b, x, element)
-    kept = {"bf16": 16, "f16": 13, "f8E5M2": 21, "f8E4M3FN": 20}[str(element)]
-    if str(element) == "bf16":
-        return b.bitcast(b.op("arith.andi", [b.bitcast(x, b.i32), b.const(b.vec(b.lanes(x.type), b.i32), -1 << kept)],
-                              [b.vec(b.lanes(x.type), b.i32)]).result, b.f32)
-    raise UnsupportedOnTargetError(f"cpu: fp_downcast_rounding='rtz' to {element} is there for bf16 only (nearest gives {near.type})")
+    """f32 lanes to a narrow type toward zero. Infinity stays where the type has it and does not saturate (f16, bf16)."""
+    name = str(element)
+    if name == "bf16":
+        bits = b.bitcast(x, b.i32)
+        cut = b.bitcast(b.bin("arith.andi", bits, b.const(bits.type, -1 << 16)), b.f32)
+        return b.select(b.cmpf("uno", x, x), b.const(x.type, float("nan")), cut)
+    rounded = _round_small(b, x, *_FORMATS[name], toward_zero=True)
+    return b.select(b.cmpf("oeq", b.un("math.absf", x), b.const(x.type, float("inf"))), x, rounded) if name == "f16" else rounded
 
 
 def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> Any:

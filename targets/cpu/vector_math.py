@@ -1,4 +1,4 @@
-"""Functions on lanes in compute form. f32 exp, exp2, log and log2 are polynomials on whole vectors; the rest calls the C
+"""Functions on lanes in compute form. f32 exp, exp2, log, log2, sin, cos, tanh and erf are polynomials on whole vectors; the rest calls the C
 library's double version a lane (rounded once to the narrower type), which is slower and as exact as that library.
 
 Sources of the polynomials: exp by Taylor's series after Cody-Waite reduction; log by Cephes' logf (S. Moshier).
@@ -102,8 +102,66 @@ def _log2(b: LoopBuilder, x: Any) -> Any:
     return _log_special(b, x, b.bin("arith.addf", e, b.bin("arith.addf", f, b.bin("arith.addf", y, scaled))))
 
 
+# sin r = r + r³·P(r²), cos r = 1 - r²/2 + r⁴·P(r²) on [-pi/4, pi/4]; tanh x = x + x³·P(x²) below 0.625; erf x = x·P(x²) below 0.95;
+# -log(1 - erf x) = P(x) from there to 4. Least-squares fits weighted to even out the relative error; coefficients from the constant on.
+_SIN = (-0.16666666663803242, 0.008333331853963047, -0.00019840075376320165, 2.7248441178493593e-06)
+_COS = (0.04166666666427697, -0.0013888887654488291, 2.4800590806421966e-05, -2.729971043761168e-07)
+_TANH = (-0.3333332924879924, 0.1333279450740728, -0.053854065178000766, 0.02101006349832355, -0.006113169177228343)
+_ERF_SMALL = (1.128379165913701, -0.3761262713559862, 0.11283600171947558, -0.026854444407154315, 0.00518953498168824,
+              -0.0008020838090932181, 7.889108875369644e-05)
+_ERF_LARGE = (-0.00018344760216417575, 1.129556847590877, 0.6332625761363877, 0.1083725198112867, -0.025178995534672455,
+              0.004193622055750523, -0.0004391087328731169, 2.1496326495618057e-05)
+_LARGE_ANGLE = 2.0**28  # from there on the reduction in f64 loses bits, and the C library is called
+
+
+def _angle(b: LoopBuilder, x: Any) -> tuple[Any, Any]:
+    """(quadrant as i32, remainder in [-pi/4, pi/4] as f32) by Cody-Waite reduction in f64; 0 for large angles."""
+    n = b.lanes(x.type)
+    wide = b.un("arith.extf", x, b.vec(n, b.f64))
+    wide = b.select(b.cmpf("olt", b.un("math.absf", wide), b.const(wide.type, _LARGE_ANGLE)), wide, b.const(wide.type, 0.0))
+    q = b.un("math.roundeven", b.bin("arith.mulf", wide, b.const(wide.type, 2 / math.pi)))
+    r = b.fma(q, b.const(wide.type, -1.5707963267948966), wide)
+    r = b.fma(q, b.const(wide.type, -6.123233995736766e-17), r)
+    return b.un("arith.fptosi", q, b.vec(n, b.i32)), b.un("arith.truncf", r, x.type)
+
+
+def _sin_cos(b: LoopBuilder, x: Any, name: str, declare: Callable[[str, int], None]) -> Any:
+    q, r = _angle(b, x)
+    q = b.bin("arith.addi", q, b.const(q.type, int(name == "cos")))
+    z = b.bin("arith.mulf", r, r)
+    sine = b.fma(b.bin("arith.mulf", _horner(b, z, _SIN[::-1]), z), r, r)
+    cosine = b.fma(b.bin("arith.mulf", z, z), _horner(b, z, _COS[::-1]), b.fma(z, b.const(z.type, -0.5), b.const(z.type, 1.0)))
+    odd = b.cmpi("ne", b.bin("arith.andi", q, b.const(q.type, 1)), b.const(q.type, 0))
+    sign = b.bin("arith.shli", b.bin("arith.andi", q, b.const(q.type, 2)), b.const(q.type, 30))
+    value = b.bitcast(b.bin("arith.xori", b.bitcast(b.select(odd, cosine, sine), b.i32), sign), b.f32)
+    if name == "sin":
+        value = b.select(b.cmpf("oeq", x, b.const(x.type, 0.0)), x, value)  # keeps -0
+    large = b.cmpf("uge", b.un("math.absf", x), b.const(x.type, _LARGE_ANGLE))
+    return b.if_(b.any_of(large), lambda: [b.select(large, _per_lane(b, name, [x], declare), value)], lambda: [value], [x.type])[0]
+
+
+def _tanh(b: LoopBuilder, x: Any) -> Any:
+    z = b.bin("arith.mulf", x, x)
+    small = b.fma(b.bin("arith.mulf", _horner(b, z, _TANH[::-1]), z), x, x)
+    size = b.un("math.absf", x)
+    e = _exp(b, b.bin("arith.mulf", size, b.const(x.type, 2.0)))
+    large = b.bin("arith.subf", b.const(x.type, 1.0), b.bin("arith.divf", b.const(x.type, 2.0), b.bin("arith.addf", e, b.const(x.type, 1.0))))
+    large = b.op("math.copysign", [large, x], [x.type]).result
+    return b.select(b.cmpf("olt", size, b.const(x.type, 0.625)), small, b.select(b.cmpf("uno", x, x), x, large))
+
+
+def _erf(b: LoopBuilder, x: Any) -> Any:
+    size = b.un("math.absf", x)
+    small = b.bin("arith.mulf", _horner(b, b.bin("arith.mulf", x, x), _ERF_SMALL[::-1]), x)
+    bounded = b.select(b.cmpf("olt", size, b.const(x.type, 4.0)), size, b.const(x.type, 4.0))
+    e = _exp(b, b.un("arith.negf", _horner(b, bounded, _ERF_LARGE[::-1])))
+    large = b.op("math.copysign", [b.bin("arith.subf", b.const(x.type, 1.0), e), x], [x.type]).result
+    return b.select(b.cmpf("olt", size, b.const(x.type, 0.95)), small, b.select(b.cmpf("uno", x, x), x, large))
+
+
 _POLYNOMIALS: dict[str, Callable[[LoopBuilder, Any], Any]] = {
-    "exp": _exp, "exp2": _exp2, "log": _log, "log2": _log2, "fast_expf": _exp, "fast_logf": _log, "fast_log2f": _log2,
+    "exp": _exp, "exp2": _exp2, "log": _log, "log2": _log2, "tanh": _tanh, "erf": _erf,
+    "fast_expf": _exp, "fast_logf": _log, "fast_log2f": _log2, "fast_tanhf": _tanh,
 }
 # name → MLIR op that becomes instructions
 _DIRECT = {"sqrt": "math.sqrt", "floor": "math.floor", "ceil": "math.ceil", "trunc": "math.trunc", "rint": "math.roundeven",
@@ -134,6 +192,8 @@ def call(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str,
     element = b.element(x.type)
     if name in _POLYNOMIALS and element == b.f32:
         return _POLYNOMIALS[name](b, x)
+    if name in ("sin", "cos", "fast_sinf", "fast_cosf") and element == b.f32:
+        return _sin_cos(b, x, name.removeprefix("fast_").removesuffix("f"), declare)
     if name in _DIRECT:
         return b.op(_DIRECT[name], list(args), [x.type]).result
     if name in _ARITH:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 import tilewright as triton
 import tilewright.language as tl
 

@@ -6,7 +6,6 @@ import mmap
 
 import numpy as np
 import pytest
-
 import tilewright as triton
 import tilewright.language as tl
 
