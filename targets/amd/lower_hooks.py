@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.lowering.builder import ORDERINGS
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.targets.amd.capabilities import capabilities
@@ -29,6 +30,7 @@ class AmdHooks(TargetHooks):
         self.arch, self.options = arch, options
         self.capabilities = capabilities(arch)
         self.warp_size = self.capabilities.warp_size
+        self._made: dict[str, Any] = {}
 
     # -- kernel
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
@@ -53,24 +55,37 @@ class AmdHooks(TargetHooks):
 
     # -- synchronisation
     def barrier(self, b: Any) -> None:
-        self._fence(b, "release")
-        b.call_intrinsic("llvm.amdgcn.s.barrier", None, [])
-        self._fence(b, "acquire")
+        """Orders shared memory alone: loads from global memory that are in flight go on (see the LLVM AMDGPU memory model)."""
+        self._barrier(b, {"llvm.mmra": self._cached("mmra", lambda: ir.Attribute.parse('#llvm.mmra_tag<"amdgpu-synchronize-as":"local">'))})
+
+    def full_barrier(self, b: Any) -> None:
+        """Orders global memory as well, as tl.debug_barrier must."""
+        self._barrier(b, {})
 
     @staticmethod
-    def _fence(b: Any, ordering: str) -> None:
-        orders = {"acquire": 4, "release": 5}
-        b.op("llvm.fence", (), (), {"ordering": b.int_attr(orders[ordering], 64), "syncscope": ir.StringAttr.get("workgroup")})
+    def _barrier(b: Any, tags: dict[str, Any]) -> None:
+        def fence(ordering: int) -> None:
+            b.op("llvm.fence", (), (), {"ordering": b.int_attr(ordering, 64), "syncscope": ir.StringAttr.get("workgroup"), **tags})
+
+        fence(ORDERINGS["release"])
+        b.call_intrinsic("llvm.amdgcn.s.barrier", None, [])
+        fence(ORDERINGS["acquire"])
+
+    def _cached(self, key: str, make: Any) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     # -- lanes
-    def _lane(self, b: Any) -> Any:
+    def lane(self, b: Any) -> Any:
+        """This thread's number in its wave."""
         low = b.call_intrinsic("llvm.amdgcn.mbcnt.lo", b.t_i32, [b.i32(-1), b.i32(0)])
         return low if self.warp_size == 32 else b.call_intrinsic("llvm.amdgcn.mbcnt.hi", b.t_i32, [b.i32(-1), low])
 
     def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:
-        if mask < 32:  # ds_swizzle_b32 in bit mode: xor mask in bits 14:10, and mask 0x1f in 4:0
-            return b.call_intrinsic("llvm.amdgcn.ds.swizzle", b.t_i32, [value, b.i32(mask << 10 | 0x1F)])
-        return self.shuffle_idx(b, value, b.xor(self._lane(b), b.i32(mask)))
+        from tilewright.targets.amd.lower_lanes import shuffle_xor
+
+        return shuffle_xor(self, b, value, mask)
 
     def shuffle_idx(self, b: Any, value: Any, lane: Any) -> Any:
         return b.call_intrinsic("llvm.amdgcn.ds.bpermute", b.t_i32, [b.shl(lane, b.i32(2)), value])

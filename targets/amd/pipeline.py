@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.dialects.passes import shared_pass, tt_passes, ttg_passes
+from tilewright.dialects.passes import lazy_pass, shared_pass, tt_passes, ttg_passes
 from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
 
 
@@ -16,7 +16,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
         Stage("amdgcn", (), _to_amdgcn),
         Stage("hsaco", (), _to_hsaco),
-    ))
+    )).insert_after("pipeline_loops", lazy_pass("order_shared_accesses", "tilewright.targets.amd.passes.order_shared_accesses:run"))
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:

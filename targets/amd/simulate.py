@@ -215,6 +215,22 @@ def _permlanex16(info: CallInfo) -> Callable[..., Array]:
     return run
 
 
+def _permlane_swap(width: int) -> Factory:
+    """v_permlane16_swap_b32, v_permlane32_swap_b32 (CDNA 4): the odd groups of ``width`` lanes of the first operand change places
+    with the even groups of the second."""
+    def make(info: CallInfo) -> Callable[..., Any]:
+        def run(m: Machine, first: Array, second: Array, *flags: Array) -> Any:
+            m.require_full_warps("v_permlane_swap")
+            thread = m.thread_ids.astype(np.int64)
+            odd = (m.lane_ids & np.uint32(width)) != 0
+            return (np.where(odd, second[np.maximum(thread - width, 0)], first),
+                    np.where(odd, second, first[np.minimum(thread + width, m.num_threads - 1)]))
+
+        return run
+
+    return make
+
+
 def _mbcnt(high: bool) -> Factory:
     """How many lower-numbered lanes have their bit set in a mask of lanes 0 to 31 (lo) or 32 to 63 (hi), plus a base."""
     def run(m: Machine, mask: Array, base: Array) -> Array:
@@ -269,6 +285,8 @@ def semantics(arch: str, implicit_arguments: Array) -> dict[Any, Factory]:
         "llvm.amdgcn.exp2.f32": _float32(np.exp2), "llvm.amdgcn.log.f32": _float32(np.log2),
         "llvm.amdgcn.rcp.f32": _float32(lambda x: 1 / x), "llvm.amdgcn.rsq.f32": _float32(lambda x: 1 / np.sqrt(x)),
         "llvm.amdgcn.sqrt.f32": _float32(np.sqrt),
+        "llvm.amdgcn.fdiv.fast": lambda info: lambda m, x, y: (x.astype(np.float64) / y).astype(np.float32),
+        "llvm.amdgcn.permlane16.swap": _permlane_swap(16), "llvm.amdgcn.permlane32.swap": _permlane_swap(32),
         re.compile(r"^llvm\.amdgcn\.mfma\.[fi]32\.(\d+)x(\d+)x(\d+)\.?(bf16|f16|f32|i8|fp8|bf8)(?:\.(1k|fp8|bf8))?$"): _mfma(arch),
         re.compile(r"^llvm\.amdgcn\.wmma\.[fi]32\.16x16x16\.(f16|bf16|iu8|fp8|bf8)(?:\.(fp8|bf8))?\.v8"): _wmma(arch),
     }

@@ -54,7 +54,9 @@ def _dialects() -> tuple[Any, ...]:
 
 
 def _lowerings() -> Mapping[str, Callable[..., Any]]:
-    return {}
+    from tilewright.targets.amd.lower_math import LOWERINGS
+
+    return LOWERINGS
 
 
 def _fingerprint() -> str:

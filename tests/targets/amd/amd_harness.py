@@ -1,9 +1,11 @@
 """Build one LLVM-dialect kernel with the builder and the AMD hooks; run it in the simulator; compile it to assembly."""
 
+import numpy as np
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lowering.builder import LLVMBuilder
 from tilewright.dialects.lowering.translate import translate_to_llvm_ir
+from tilewright.dialects.matrix_ops import OperandBases
 from tilewright.targets.amd.emit import emit_amdgcn, optimise
 from tilewright.targets.amd.lower_hooks import AmdHooks
 from tilewright.targets.amd.options import AmdOptions
@@ -37,3 +39,15 @@ class Kernel:
 
     def assembly(self):
         return emit_amdgcn(optimise(self.llvm_ir, self.arch), self.arch)
+
+
+def coordinates(bases: OperandBases) -> np.ndarray:
+    """(lanes, registers, 2): the element that each register of each lane holds, by the row's bases."""
+    out = np.zeros((1 << len(bases.lane), 1 << len(bases.register), 2), int)
+    for lane in range(out.shape[0]):
+        for register in range(out.shape[1]):
+            for index, vectors in ((lane, bases.lane), (register, bases.register)):
+                for bit, vector in enumerate(vectors):
+                    if index >> bit & 1:
+                        out[lane, register] ^= np.array(vector)
+    return out

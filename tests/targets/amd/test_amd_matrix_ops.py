@@ -7,20 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from tilewright.dialects.matrix_ops import OperandBases
+from amd_harness import coordinates
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS, rows_for
-
-
-def coordinates(bases: OperandBases) -> np.ndarray:
-    """(lanes, registers, 2): the element that each register of each lane holds, by the row's bases."""
-    out = np.zeros((1 << len(bases.lane), 1 << len(bases.register), 2), int)
-    for lane in range(out.shape[0]):
-        for register in range(out.shape[1]):
-            for index, vectors in ((lane, bases.lane), (register, bases.register)):
-                for bit, vector in enumerate(vectors):
-                    if index >> bit & 1:
-                        out[lane, register] ^= np.array(vector)
-    return out
 
 
 def manual_instruction(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, m: int, k: int) -> np.ndarray:

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from amd_harness import Kernel
-from test_matrix_ops import coordinates
+from amd_harness import Kernel, coordinates
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.lowering.conversions import FP8
 from tilewright.dialects.simt import SimtError

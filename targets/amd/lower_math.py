@@ -1,0 +1,66 @@
+"""Native f32 instructions laid over the portable expansions, and the barrier that orders global memory too.
+
+f16 and bf16 go through f32; f64 stays portable. Errors, from the ISA manuals (vector ALU opcodes) and LLVM's AMDGPU user guide:
+v_exp_f32, v_sqrt_f32 and v_rsq_f32 1 ulp, of which v_exp_f32 takes and gives 0 for subnormal numbers; division (fdiv.fast,
+a reciprocal and a product, scaled where the divisor is above 2^96) 2.5 ulp, divisors below 2^-126 counting as 0. exp(x) is
+v_exp_f32(x·log2 e), whose product's rounding adds a relative error of |x|·2^-24. log2 and log are LLVM's own expansions of v_log_f32
+(1 ulp, with subnormal arguments scaled; log multiplies by ln 2 in two parts). Sine and cosine stay portable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.lowering.elementwise import map_registers
+
+LOG2_E = 1.4426950408889634
+
+
+def _unary(name: str) -> Callable[[Any, Any], Any]:
+    return lambda b, x: b.call_intrinsic(name, b.t_f32, [x])
+
+
+_exp2, _sqrt, _rsqrt = (_unary(f"llvm.amdgcn.{n}.f32") for n in ("exp2", "sqrt", "rsq"))
+
+
+def _exp(b: Any, x: Any) -> Any:
+    return _exp2(b, b.fmul(x, b.const(b.t_f32, LOG2_E)))
+
+
+def _div(b: Any, x: Any, y: Any) -> Any:
+    return b.call_intrinsic("llvm.amdgcn.fdiv.fast", b.t_f32, [x, y])
+
+
+def _llvm(name: str) -> Callable[[Any, Any], Any]:
+    return lambda b, x: b.op(f"llvm.intr.{name}", (x,), (x.type,)).result
+
+
+def _native(name: str, emit: Callable[..., Any]) -> Callable[[Any, Any], list[Any]]:
+    """A lowering that uses ``emit(b, *f32 values)`` for f32, f16 and bf16, and else the shared one."""
+    def lower(ctx: Any, op: Any) -> list[Any]:
+        b, type = ctx.b, ctx.element_type(op.results[0])
+        if isinstance(type, ir.F32Type):
+            return [map_registers(lambda *args: emit(b, *args), ctx.operands(op))]
+        if isinstance(type, (ir.F16Type, ir.BF16Type)):
+            return [map_registers(lambda *args: b.fptrunc(emit(b, *(b.fpext(a, b.t_f32) for a in args)), type), ctx.operands(op))]
+        from tilewright.dialects.lowering.registry import table
+
+        lowered = table()[name](ctx, op)
+        assert lowered is not None
+        return lowered
+
+    return lower
+
+
+def _debug_barrier(ctx: Any, op: Any) -> None:
+    ctx.hooks.full_barrier(ctx.b)
+
+
+LOWERINGS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "tt.debug_barrier": _debug_barrier,
+    **{name: _native(name, emit) for name, emit in (
+        ("math.exp", _exp), ("math.exp2", _exp2), ("math.sqrt", _sqrt), ("math.rsqrt", _rsqrt), ("arith.divf", _div),
+        ("math.log", _llvm("log")), ("math.log2", _llvm("log2")))},
+}
