@@ -86,19 +86,24 @@ def _table(name: str) -> np.ndarray:
 _TABLES: dict[str, np.ndarray] = {}
 
 
+def _fp8_values(name: str) -> np.ndarray:
+    """float32 values of the 256 codes."""
+    if name not in _TABLES:
+        _TABLES[name] = _table(name)
+    return _TABLES[name]
+
+
 def decode(bits: np.ndarray, name: str) -> np.ndarray:
     """Bit patterns to float32 values."""
     name = canonical(name)
     if name == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32)
-    if name not in _TABLES:
-        _TABLES[name] = _table(name)
-    return _TABLES[name][bits.astype(np.uint8)]
+    return _fp8_values(name)[bits.astype(np.uint8)]
 
 
 def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
     """float values to bit patterns: to nearest even ("rtne") or toward zero ("rtz"); fp8 saturates to the largest finite
-    value where the format has no infinity, NaN stays NaN."""
+    value where the format has no infinity, NaN stays NaN. Infinity has a code in fp8e5, which conversions never make (round_to)."""
     name = canonical(name)
     if name == "bf16":
         f32 = _to_odd_float32(values)
@@ -109,9 +114,7 @@ def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
             rounded = bits
         out = (rounded >> 16).astype(np.uint16)
         return np.where(np.isnan(f32), np.uint16(0x7FC0), out)
-    if name not in _TABLES:
-        _TABLES[name] = _table(name)
-    table = _TABLES[name]
+    table = _fp8_values(name)
     codes = np.arange(128)
     finite = codes[np.isfinite(table[:128])]
     magnitudes = table[:128][finite].astype(np.float64)  # ascending
@@ -155,6 +158,10 @@ def round_to(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarra
     """Values as the type holds them (see numpy_dtype)."""
     name = canonical(name)
     if name in _SMALL_FLOATS:
+        if name != "bf16":  # conversions to fp8 saturate, infinities included, as the hardware's do
+            table = _fp8_values(name)
+            largest = table[np.isfinite(table)].max()
+            values = np.clip(np.asarray(values), -largest, largest)
         return decode(encode(values, name, rounding), name)
     target = numpy_dtype(name)
     with np.errstate(over="ignore", invalid="ignore"):

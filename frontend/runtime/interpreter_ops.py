@@ -306,7 +306,13 @@ def _fma(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
             def exact(x: float, y: float, z: float) -> float:
                 if not all(map(math.isfinite, (x, y, z))):
                     return x * y + z
-                return float(Fraction(x) * Fraction(y) + Fraction(z))
+                if 0 in (x, y):  # zeros keep their sign
+                    return x * y + z
+                total = Fraction(x) * Fraction(y) + Fraction(z)
+                try:
+                    return float(total) if total else 0.0
+                except OverflowError:
+                    return math.inf if total > 0 else -math.inf
 
             return np.vectorize(exact, otypes=[np.float64])(a, b, c)
         # the product of two floats of 24 bits is exact in float64; the sum is rounded to odd before it is narrowed

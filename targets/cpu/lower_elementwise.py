@@ -246,7 +246,13 @@ def _convert(b: LoopBuilder, x: Any, source: Any, target: Any, op: Any, n: int) 
     if str(target) == "f64":
         return x if str(source) == "f64" else b.un("arith.extf", x, b.vec(n, b.f64))
     if str(target) == "f32":
-        return b.un("arith.truncf", x, b.vec(n, b.f32)) if str(source) == "f64" else x
+        if str(source) != "f64":
+            return x
+        near = b.un("arith.truncf", x, b.vec(n, b.f32))
+        if rounding != "rtz":
+            return near
+        too_far = b.cmpf("ogt", b.un("math.absf", b.un("arith.extf", near, x.type)), b.un("math.absf", x))
+        return b.bitcast(b.bin("arith.subi", b.bitcast(near, b.i32), b.un("arith.extui", too_far, b.vec(n, b.i32))), b.f32)
     if str(source) == "f64":
         x = _odd_f32(b, x)
     return _rtz(b, x, target) if rounding == "rtz" else round_lanes(b, x, target)
