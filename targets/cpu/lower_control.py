@@ -1,5 +1,5 @@
 """Loops and branches. Scalars are carried as they are. A tile that only moves on by a uniform step (pointers) is carried as
-that step's sum; any other tile lives in two buffers that swap, so that nothing is copied."""
+that step's sum. A tile whose next value depends on it element by element lives in one buffer, any other in two that swap."""
 
 from __future__ import annotations
 
@@ -61,6 +61,41 @@ def _step_amount(lo: TileLowering, step: Any, element: Any) -> Any:
     return amount
 
 
+_LANEWISE = ("tt.fp_to_fp", "tt.clampf", "tt.bitcast", "tt.precise_divf", "tt.precise_sqrt", "tt.mulhiui")
+
+
+def _only_reaches(value: Any, sink: Any, operand: int) -> bool:
+    """Whether ``value`` is read only through elementwise ops of its own shape that end in that operand of ``sink``: then the new
+    value may be written over it, since each element is read before it is written."""
+    shape, todo, seen = value.type.shape, [value], [value]
+    while todo:
+        for use in todo.pop().uses:
+            user = use.owner.operation
+            if user == sink:
+                if use.operand_number != operand:
+                    return False
+                continue
+            if user.block != sink.block or not (user.name.startswith(("arith.", "math.")) or user.name in _LANEWISE):
+                return False
+            for result in user.results:
+                if not isinstance(result.type, ir.RankedTensorType) or result.type.shape != shape:
+                    return False
+                if result not in seen:
+                    seen.append(result)
+                    todo.append(result)
+    return True
+
+
+def _in_place(argument: Any, value: Any, end: Any, position: int) -> bool:
+    """Whether the carried tile ``argument`` and its next value may share one buffer."""
+    maker = getattr(value.owner, "operation", value.owner)
+    if value == argument or not hasattr(maker, "block") or maker.block != end.block:
+        return bool(value == argument)
+    if maker.name == "tt.dot":
+        return len(list(value.uses)) == 1 and _only_reaches(argument, maker, 2)
+    return (maker.name.startswith(("arith.", "math.")) or maker.name in _LANEWISE) and _only_reaches(argument, end, position)
+
+
 @lowers("scf.for")
 def for_(lo: TileLowering, op: Any) -> list[Any]:
     b = lo.b
@@ -87,6 +122,11 @@ def for_(lo: TileLowering, op: Any) -> list[Any]:
             starts.append(held)
             carried.append(b.const(b.i64 if str(held.element).startswith("!tt.ptr") else held.element, 0))
             continue
+        position = len(kinds)
+        if _in_place(arguments[1 + position], value, ops[-1], position):
+            kinds.append("place")
+            starts.append(fill(b, lo.arena.take(held.shape, held.element), held))
+            continue
         kinds.append("buffer")
         first, second = (lo.arena.take(held.shape, held.element) for _ in range(2))
         fill(b, first, held)
@@ -97,6 +137,11 @@ def for_(lo: TileLowering, op: Any) -> list[Any]:
         lo.env[arguments[0]] = iv
         at, nexts = 0, []
         for kind, start, argument, value in zip(kinds, starts, arguments[1:], yielded):
+            if kind == "place":
+                lo.env[argument] = start
+                if len(list(value.uses)) == 1 and getattr(value.owner, "name", "") == "tt.dot":
+                    lo.destination[value] = start
+                continue
             if kind == "scalar":
                 lo.env[argument] = args[at]
             elif kind == "moved":
@@ -115,6 +160,10 @@ def for_(lo: TileLowering, op: Any) -> list[Any]:
         at, spares = 0, iter(nexts)
         for kind, start, value in zip(kinds, starts, yielded):
             held = lo.env[value]
+            if kind == "place":
+                if not (isinstance(held, Buffer) and held.ptr == start.ptr):
+                    fill(b, start, held)
+                continue
             if kind == "scalar":
                 out.append(held)
             elif kind == "moved":
@@ -132,6 +181,9 @@ def for_(lo: TileLowering, op: Any) -> list[Any]:
     results = b.for_(lo.scalar(lower), lo.scalar(upper), lo.scalar(step), carried, body)
     out, at = [], 0
     for kind, start in zip(kinds, starts):
+        if kind == "place":
+            out.append(start)
+            continue
         if kind == "scalar":
             out.append(results[at])
         elif kind == "moved":

@@ -1,8 +1,9 @@
 """Functions on lanes in compute form. f32 exp, exp2, log, log2, sin, cos, tanh and erf are polynomials on whole vectors; the rest calls the C
 library's double version a lane (rounded once to the narrower type), which is slower and as exact as that library.
 
-Sources of the polynomials: exp by Taylor's series after Cody-Waite reduction; log by Cephes' logf (S. Moshier).
-Measured against mpmath in tests/targets/cpu/test_vector_math.py: exp, exp2 ≤ 1.5 ulp, log ≤ 1.5, log2 ≤ 2.5.
+Arguments are reduced as W. J. Cody and W. Waite do ("Software Manual for the Elementary Functions", 1980); log's coefficients are
+Cephes' logf's (S. Moshier). Measured against mpmath in tests/targets/cpu/test_elementwise.py: exp, exp2, log ≤ 1.5 ulp, sin, cos ≤ 2,
+log2, tanh, erf ≤ 2.5. exp and exp2 give 0 where the result would be subnormal, as on every target.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.targets.cpu.loop_builder import LoopBuilder
 
-_TINY = 2.0**-126
+_TINY = 2.0**-126  # the least normal f32
 
 
 def _horner(b: LoopBuilder, x: Any, coefficients: Sequence[float]) -> Any:
@@ -25,39 +26,41 @@ def _horner(b: LoopBuilder, x: Any, coefficients: Sequence[float]) -> Any:
     return acc
 
 
-def _power_of_two(b: LoopBuilder, exponent: Any) -> Any:
-    """2^exponent as f32 lanes, for i32 lanes in [-126, 127]."""
-    shifted = b.bin("arith.shli", b.add(exponent, b.const(exponent.type, 127)), b.const(exponent.type, 23))
-    return b.bitcast(shifted, b.f32)
+# Least-squares fits weighted to even out the relative error, from the constant on: e^r = 1 + r + r²·P(r) for |r| ≤ log(2)/2,
+# 2^r = 1 + r·P(r) for |r| ≤ 1/2.
+_EXP = (0.5000000026917607, 0.16666576978543154, 0.04166637535337803, 0.008363179816675618, 0.0013941105555673426)
+_EXP2 = (0.6931471805537242, 0.2402265092233694, 0.05550410928704891, 0.009618056670816142, 0.0013333454602823952,
+         0.00015461447166119715, 1.5310066261389754e-05)
+_MAGIC = 1.5 * 2.0**23  # added to |x| < 2^22 it leaves the nearest integer in the low bits
 
 
-def _scaled_exp(b: LoopBuilder, n: Any, r: Any, too_low: Any, too_high: Any, nan: Any, x: Any) -> Any:
-    """2^n · e^r; 0 where the result is subnormal (documented for exp and exp2 on every target), inf where it is too large."""
-    p = _horner(b, r, [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0])
-    i = b.un("arith.fptosi", n, b.vec(b.lanes(n.type), b.i32))
-    half = b.bin("arith.shrsi", i, b.const(i.type, 1))
-    y = b.bin("arith.mulf", b.bin("arith.mulf", p, _power_of_two(b, half)), _power_of_two(b, b.bin("arith.subi", i, half)))
-    y = b.select(b.cmpf("olt", y, b.const(y.type, _TINY)), b.const(y.type, 0.0), y)
-    y = b.select(too_low, b.const(y.type, 0.0), y)
-    y = b.select(too_high, b.const(y.type, math.inf), y)
-    return b.select(nan, x, y)
+def _times_power(b: LoopBuilder, p: Any, shifted: Any, x: Any, low: float, high: float) -> Any:
+    """p · 2^n, n being in the low bits of ``shifted`` (n + _MAGIC), by adding to p's exponent; 0 where x < low, inf where x > high.
+
+    NaN stays: the low bits of a NaN are 0. For p in [0.7, 1.5) and x between the limits the exponent never wraps."""
+    power = b.bin("arith.shli", b.bitcast(shifted, b.i32), b.const(b.vec(b.lanes(x.type), b.i32), 23))
+    y = b.bitcast(b.bin("arith.addi", b.bitcast(p, b.i32), power), b.f32)
+    y = b.select(b.cmpf("olt", x, b.const(x.type, low)), b.const(x.type, 0.0), y)
+    return b.select(b.cmpf("ogt", x, b.const(x.type, high)), b.const(x.type, math.inf), y)
 
 
 def _exp2(b: LoopBuilder, x: Any) -> Any:
-    low, high, nan = (b.cmpf("olt", x, b.const(x.type, -127.0)), b.cmpf("oge", x, b.const(x.type, 128.0)), b.cmpf("uno", x, x))
-    inside = b.select(b.op("arith.ori", [b.op("arith.ori", [low, high], [low.type]).result, nan], [low.type]).result, b.const(x.type, 0.0), x)
-    n = b.un("math.roundeven", inside)
-    r = b.bin("arith.mulf", b.bin("arith.subf", inside, n), b.const(x.type, math.log(2)))
-    return _scaled_exp(b, n, r, low, high, nan, x)
+    magic = b.const(x.type, _MAGIC)
+    shifted = b.op("arith.addf", [x, magic], [x.type]).result
+    r = b.op("arith.subf", [x, b.op("arith.subf", [shifted, magic], [x.type]).result], [x.type]).result
+    p = b.fma(_horner(b, r, _EXP2[::-1]), r, b.const(x.type, 1.0))
+    return _times_power(b, p, shifted, x, -126.0, 127.99999237060547)
 
 
 def _exp(b: LoopBuilder, x: Any) -> Any:
-    low, high, nan = (b.cmpf("olt", x, b.const(x.type, -88.0)), b.cmpf("ogt", x, b.const(x.type, 88.7228317)), b.cmpf("uno", x, x))
-    inside = b.select(b.op("arith.ori", [b.op("arith.ori", [low, high], [low.type]).result, nan], [low.type]).result, b.const(x.type, 0.0), x)
-    n = b.un("math.roundeven", b.bin("arith.mulf", inside, b.const(x.type, math.log2(math.e))))
-    minus_n = b.un("arith.negf", n)
-    r = b.fma(minus_n, b.const(x.type, 1.42860677e-6), b.fma(minus_n, b.const(x.type, 0.693145752), inside))
-    return _scaled_exp(b, n, r, low, high, nan, x)
+    magic = b.const(x.type, _MAGIC)
+    shifted = b.fma(x, b.const(x.type, math.log2(math.e)), magic)
+    n = b.op("arith.subf", [shifted, magic], [x.type]).result
+    r = b.fma(n, b.const(x.type, -0.693145751953125), x)
+    r = b.fma(n, b.const(x.type, -1.428606820309417e-06), r)
+    tail = b.fma(_horner(b, r, _EXP[::-1]), b.op("arith.mulf", [r, r], [r.type]).result, r)
+    p = b.op("arith.addf", [tail, b.const(x.type, 1.0)], [x.type]).result
+    return _times_power(b, p, shifted, x, -87.33654022216797, 88.72283172607422)
 
 
 _LOG = [7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1,
@@ -180,7 +183,7 @@ LIBRARY_SYMBOLS = frozenset(_LIBM.values())
 
 def function_names() -> list[str]:
     """Every function that the target has."""
-    return sorted({*_POLYNOMIALS, *_DIRECT, *_ARITH, *_LIBM, "rsqrt", "isnan", "isinf", "isfinited", "finitef", "signbit", "rcp_rn"})
+    return sorted({*_POLYNOMIALS, *_DIRECT, *_ARITH, *_LIBM, "rsqrt", "isnan", "isinf", "isfinited", "finitef", "signbit", "rcp_rn", "exp10"})
 
 
 def call(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any | None:
@@ -212,6 +215,11 @@ def call(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str,
     if name == "signbit":
         bits = b.bitcast(x, b.i32 if element == b.f32 else b.i64)
         return b.un("arith.extui", b.cmpi("slt", bits, b.const(bits.type, 0)), i32)
+    if name in ("exp10", "fast_exp10f"):
+        y = _per_lane(b, "pow", [b.const(x.type, 10.0), x], declare)
+        if element == b.f64:
+            return y
+        return b.select(b.cmpf("olt", y, b.const(x.type, 2.0**-126)), b.const(x.type, 0.0), y)  # flushed, as exp's are
     base = name if name in _LIBM else name.removeprefix("fast_").removesuffix("f")
     if base not in _LIBM:
         return None
