@@ -83,7 +83,7 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
     options = make_options(selection, given)
     key = get_cache_key(src, selection, options)
     cache = Cache()
-    dumping = os.environ.get("MLIR_ENABLE_DUMP", "") not in ("", "0") or knobs.environment("PRINT_TIMES") is not None
+    dumping = os.environ.get("MLIR_ENABLE_DUMP", "0") in ("1", src.name) or knobs.environment("PRINT_TIMES") is not None
     listener = knobs.compilation.listener
     start = time.perf_counter()
     if not (knobs.compilation.always_compile or dumping):

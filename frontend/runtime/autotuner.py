@@ -123,6 +123,10 @@ class Autotuner(KernelInterface):
         while not inspect.isfunction(base) and hasattr(base, "fn"):
             base = base.fn
         self.base_fn = base
+        innermost = fn
+        while not hasattr(innermost, "cache_key") and hasattr(getattr(innermost, "fn", None), "run"):
+            innermost = innermost.fn
+        self._is_compiled = hasattr(innermost, "params")  # the interpreter's time says nothing: the first configuration is taken
         self.__name__ = getattr(base, "__name__", "kernel")
         self.__doc__ = getattr(base, "__doc__", None)
         self.__module__ = getattr(base, "__module__", "")
@@ -192,12 +196,13 @@ class Autotuner(KernelInterface):
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration for these arguments, measuring all of them the first time."""
         self.nargs = dict(zip(self.arg_names, args))
-        if len(self.configs) > 1:
+        if len(self.configs) > 1 and not self._is_compiled:
+            config = self.prune_configs(kwargs)[0]
+        elif len(self.configs) > 1:
             named = {**self.nargs, **{k: v for k, v in kwargs.items() if k in self.arg_names}}
             key = self._key(named)
-            config = self.cache.get(key)
-            if config is None:
-                config = self._tune(key, args, kwargs)
+            known = self.cache.get(key)
+            config = known if known is not None else self._tune(key, args, kwargs)
         else:
             config = self.configs[0]
         self.best_config = config

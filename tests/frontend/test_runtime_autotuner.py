@@ -188,6 +188,22 @@ def test_warmup_compiles_all(fake):
     assert [k.metadata.num_warps for k in kernels] == [1, 2] and launches(fake) == 0
 
 
+def test_the_interpreter_takes_the_first_without_measuring():
+    from tilewright.runtime.interpreter import InterpretedFunction
+
+    runs = []
+
+    def add_one(x_ptr, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        runs.append(BLOCK)
+        tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1, mask=i < n)
+
+    x = np.zeros(40, np.float32)
+    tuned = triton.autotune([triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])(InterpretedFunction(add_one))
+    tuned[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, 40)
+    assert (x == 1).all() and len(runs) == 3
+
+
 def test_heuristics(fake):
     ruled = triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})(kernel)
     x = np.zeros(4, np.float32)
