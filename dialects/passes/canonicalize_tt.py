@@ -375,7 +375,7 @@ def hoist_invariants(function: Function) -> int:
             if node.name in _LOOPS or node.name == "scf.if":
                 for inner in node.regions:
                     visit(inner)  # innermost first: what leaves an inner loop may then leave this one
-            if node.name in _LOOPS:
+            if node.name in _LOOPS and "tt.disable_licm" not in node.op.attributes:
                 leave(node)
 
     def leave(loop: Node) -> None:

@@ -307,6 +307,12 @@ def test_invariants_leave_loops_and_the_rest_stays():
     assert in_loop(text, "arith.addi") and in_loop(text, "arith.muli")
 
 
+def test_loops_may_ask_to_keep_their_invariants():
+    body = LOOP.format("%a = arith.xori %n, %five : i32\n%y = arith.muli %a, %acc : i32")
+    assert not in_loop(run(body, "%r", "i32"), "arith.xori")
+    assert in_loop(run(body.rstrip() + " {tt.disable_licm}", "%r", "i32"), "arith.xori")
+
+
 def test_divisions_by_what_may_be_zero_stay():
     text = run(LOOP.format("%a = arith.divsi %five, %n : i32\n%b = arith.divsi %n, %five : i32\n%s = arith.addi %a, %b : i32\n%y = arith.addi %s, %acc : i32"), "%r", "i32")
     assert in_loop(text, "arith.divsi %c5_i32, %arg1") and not in_loop(text, "arith.divsi %arg1, %c5_i32")
