@@ -1,0 +1,43 @@
+"""The pages generated from docstrings are what the docstrings say, and what the README and docs name exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_generated_pages_are_up_to_date():
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_linked_files_exist():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
+
+
+def test_the_kernel_in_the_readme_runs(tmp_path):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    script = tmp_path / "readme.py"
+    script.write_text(code.group(1))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", re.findall(r"`(tilewright (?:compile|targets)[^`]*)`", (ROOT / "README.md").read_text()))
+def test_commands_in_the_readme_run(command):
+    import shlex
+
+    done = subprocess.run([sys.executable, "-m", "tilewright.cli", *shlex.split(command)[1:]], capture_output=True, text=True, cwd=ROOT,
+                          env={**os.environ, "TILEWRIGHT_VERIFY": "0"})
+    assert done.returncode == 0 and done.stdout.strip(), done.stdout + done.stderr
