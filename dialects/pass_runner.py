@@ -44,7 +44,13 @@ def _ops_of(module: Any) -> list[Any]:
     from tilewright.dialects._mlir import ir
 
     ops: list[Any] = []
-    module.operation.walk(lambda op: (ops.append(op), ir.WalkResult.ADVANCE)[1], ir.WalkOrder.PRE_ORDER)
+    advance = ir.WalkResult.ADVANCE
+
+    def collect(op: Any) -> Any:
+        ops.append(op)
+        return advance
+
+    module.operation.walk(collect, ir.WalkOrder.PRE_ORDER)
     return ops
 
 
