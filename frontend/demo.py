@@ -109,9 +109,15 @@ def _torch_device(selection: registry.Selection) -> str:
     return str(ActiveDriver(selection).get_active_torch_device())
 
 
+def label(selection: registry.Selection) -> str:
+    """The target as rows name it: "cpu" for the host itself, else with the arch."""
+    host = selection.plugin.name == registry.FALLBACK and selection.arch == selection.plugin.default_arch
+    return selection.plugin.name if host and not selection.simulate else str(selection)
+
+
 def row(selection: registry.Selection) -> dict[str, Any]:
     """What became of one target: compiled, its stages' sizes, resources, whether it ran and how exactly; ``error`` where something failed."""
-    out: dict[str, Any] = {"target": str(selection), "kernel": KERNEL, "compiled": False, "stages": {}, "registers": None, "spills": None,
+    out: dict[str, Any] = {"target": label(selection), "kernel": KERNEL, "compiled": False, "stages": {}, "registers": None, "spills": None,
                            "shared_bytes": None, "ran": False, "max_error": None}
     try:
         compiled = triton.compiler.compiler.compile_selected(source(), selection, {})

@@ -45,7 +45,7 @@ class _Setting:
         obj._assigned.pop(self.name, None)
 
 
-def _flag(name: str, default: bool = False) -> Any:
+def _flag(name: str, default: bool | None = False) -> Any:
     return _Setting(name, lambda text: text.lower() in _TRUE, default)
 
 
@@ -127,10 +127,7 @@ class _Cache(Knobs):
 class _Compilation(Knobs):
     always_compile = _flag("ALWAYS_COMPILE")
     dump_ir = _flag("KERNEL_DUMP")
-    disable_line_info = _flag("DISABLE_LINE_INFO")
-    front_end_debugging = _flag("FRONT_END_DEBUGGING")
     store_binary_only = _flag("STORE_BINARY_ONLY")
-    allow_non_constexpr_globals = _flag("ALLOW_NON_CONSTEXPR_GLOBALS")
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +142,6 @@ class _Autotuning(Knobs):
 class _Runtime(Knobs):
     interpret = _flag("INTERPRET")
     debug = _flag("DEBUG")
-    override_arch = _text("OVERRIDE_ARCH")
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +155,7 @@ class _Runtime(Knobs):
 
 class _Language(Knobs):
     fp32_default = _text("F32_DEFAULT")
-    default_fp_fusion = _flag("DEFAULT_FP_FUSION", True)
+    default_fp_fusion = _flag("DEFAULT_FP_FUSION", None)  # None: as the target has it
 
 
 cache = _Cache()

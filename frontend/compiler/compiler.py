@@ -29,7 +29,6 @@ from tilewright.runtime.dependencies import stable_text
 from tilewright.targets import registry
 from tilewright.targets.protocol import GPUTarget
 
-_ENVIRONMENT = ("DISABLE_LINE_INFO", "F32_DEFAULT", "DEFAULT_FP_FUSION", "ALLOW_NON_CONSTEXPR_GLOBALS")
 _plugin_stamps: dict[int, tuple[Any, str]] = {}
 _warned = False
 
@@ -55,7 +54,6 @@ def get_cache_key(src: Any, selection: registry.Selection, options: Any) -> str:
     plugin = selection.plugin
     parts = [FORMAT, compiler_stamp(), src.hash(), plugin.name, selection.arch]
     parts += [f"{name}={stable_text(value)}" for name, value in sorted(options_dict(options).items())]
-    parts += [f"{name}={knobs.environment(name)}" for name in _ENVIRONMENT]
     parts.append(_plugin_stamp(plugin, selection.arch, options))
     return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()
 
@@ -98,7 +96,10 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
         Cache(knobs.cache.dump_dir).put(key, asm_values, metadata, metadata["name"])
     if knobs.compilation.always_compile:
         cache.remove(key)
-    stored = cache.put(key, asm_values, metadata, metadata["name"])
+    kept = asm_values
+    if knobs.compilation.store_binary_only:
+        kept = {stage: code for stage, code in asm_values.items() if stage == selection.plugin.binary_stage} or asm_values
+    stored = cache.put(key, kept, metadata, metadata["name"])
     if stored is None:
         _warn_unwritable(cache.folder)
     if listener is not None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright import knobs
 from tilewright.runtime.errors import ArgumentError
 from tilewright.targets.registry import Selection
 
@@ -34,6 +35,10 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
         else:
             raise ArgumentError(f"{name!r} is neither a parameter of the kernel nor an option of target {selection}, whose options are "
                                 f"{', '.join(sorted(fields))}")
+    for name, setting in (("enable_fp_fusion", knobs.language.default_fp_fusion), ("default_dot_input_precision", knobs.language.fp32_default),
+                          ("debug", knobs.runtime.debug or None)):
+        if setting is not None and name in fields:
+            taken.setdefault(name, setting)
     for name in ("num_warps", "num_stages", "num_ctas"):
         if name in taken:
             value = taken[name]

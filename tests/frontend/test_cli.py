@@ -163,3 +163,16 @@ def test_opt_parses_and_prints(tmp_path):
 def test_version_and_usage():
     assert tilewright("--version").stdout.startswith("tilewright 0.")
     assert tilewright("frobnicate").returncode == 2
+
+
+def test_demo_of_shipped_targets(tmp_path):
+    """The main job: what the README's first command does, for the targets that the issue names."""
+    wanted = ["cpu", "nvidia:sm_80", "nvidia:sm_90a", "amd:gfx942", "amd:gfx1100"]
+    result = tilewright("demo", "--json", *(w for t in wanted for w in ("--target", t)),
+                        env={"TILEWRIGHT_CACHE_DIR": str(tmp_path), "TILEWRIGHT_TARGET": ""})
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = {row["target"]: row for row in json.loads(result.stdout)}
+    assert list(rows) == wanted and all(row["compiled"] for row in rows.values())
+    assert rows["cpu"]["ran"] is True and 0 <= rows["cpu"]["max_error"] < 1e-2
+    for target, stage in (("nvidia:sm_80", "ptx"), ("nvidia:sm_90a", "ptx"), ("amd:gfx942", "amdgcn"), ("amd:gfx1100", "amdgcn")):
+        assert rows[target]["stages"][stage] > 1000 and rows[target]["spills"] == 0

@@ -231,6 +231,29 @@ def test_options_are_part_of_the_key(fake):
     assert add[(1,)](x, x, 5, 3, num_warps=8) is b
 
 
+def test_settings_are_defaults_of_options(fake, monkeypatch):
+    x = aligned(8)
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
+    add[(1,)](x, x, 5, 3, num_warps=1)
+    assert fake.contexts[-1].options.enable_fp_fusion is False
+    add[(1,)](x, x, 5, 3, num_warps=1, enable_fp_fusion=True)
+    assert fake.contexts[-1].options.enable_fp_fusion is True
+    with triton.knobs.language.scope():
+        triton.knobs.language.default_fp_fusion = True
+        add[(1,)](x, x, 5, 4)
+        assert fake.contexts[-1].options.enable_fp_fusion is True
+
+
+def test_binary_only(fake, monkeypatch):
+    x = aligned(8)
+    monkeypatch.setenv("TILEWRIGHT_STORE_BINARY_ONLY", "1")
+    kernel = add[(1,)](x, x, 5, 3)
+    add._entries.clear()
+    add._kernels.clear()
+    again = add[(1,)](x, x, 5, 3)
+    assert again is not kernel and len(fake.contexts) == 1 and list(again.asm) == ["bin"]
+
+
 @pytest.mark.parametrize("grid", [(0,), (3, 0), (1, 2, 0), lambda meta: (0,)])
 def test_empty_grids_launch_nothing(fake, grid):
     add[grid](aligned(8), aligned(8), 5, 3)
