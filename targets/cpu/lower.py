@@ -13,7 +13,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.errors import CompilationError, UnsupportedOnTargetError
 from tilewright.dialects.pass_runner import error_at
-from tilewright.targets.cpu.loop_builder import LoopBuilder
+from tilewright.targets.cpu.loop_builder import VECTOR_LANES, LoopBuilder
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of, emit, from_storage, to_storage
 from tilewright.targets.cpu.tiles import Arena, Buffer, Lazy, Tile, fill, materialise, width
 
@@ -142,7 +142,36 @@ class TileLowering:
             self.b.loc = outer
             return out
 
-        return Lazy(self.b, self.shape(op), element, compute, costly, divides)
+        return Lazy(self.b, self.shape(op), element, compute, costly, divides, self._all_on(op, operands) if element == self.b.i1 else None)
+
+    def _all_on(self, op: Any, operands: list[Any]) -> Callable[[Any, int], Any] | None:
+        """A way to tell by scalars whether all lanes of a mask are set: of ``offsets < n`` the last lane decides."""
+        b = self.b
+        if op.name == "arith.andi" and any(isinstance(t, Lazy) and t.all_on_shortcut for t in operands):
+            return lambda index, n: b.bin("arith.andi", *(t.all_on(index, n) for t in operands))
+        if op.name != "arith.cmpi":
+            return None
+        predicate = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")[ir.IntegerAttr(op.attributes["predicate"]).value]
+        width = min(VECTOR_LANES, self.shape(op)[-1])
+        infos = [self.axis.get(v) for v in op.operands]
+        uniform, rising = [[a[-1] >= width for a in (i.constancy, i.contiguity)] for i in infos], None
+        if uniform[1][0] and uniform[0][1]:
+            rising = 0
+        elif uniform[0][0] and uniform[1][1]:
+            rising = 1
+        if rising is None or predicate in ("eq", "ne") or predicate[0] == "u":
+            return None
+        # of the operand that rises by one a lane, the lane that is hardest to satisfy
+        last = (predicate in ("slt", "sle")) == (rising == 0)
+
+        def shortcut(index: Any, n: int) -> Any:
+            sides = []
+            for i, tile in enumerate(operands):
+                where = [*index[:-1], b.add(index[-1], b.idx(n - 1))] if i == rising and last else index
+                sides.append(tile.lanes(where, 1))
+            return b.cmpi(predicate, *sides)
+
+        return shortcut
 
     def forced(self, value: Any, result: Any = None) -> Buffer:
         """``value`` (a tile) in scratch memory; in the place chosen for ``result`` where there is one."""

@@ -84,6 +84,11 @@ def _consecutive(lo: TileLowering, address: Any, n: int, size: int) -> Any:
     return b.bin("arith.addi", b.broadcast(address, n), steps)
 
 
+def _all_on(mask: Any, index: Any, n: int) -> Any:
+    """Whether all those lanes of a mask (a tile or a scalar) are set."""
+    return mask.all_on(index, n) if isinstance(mask, Tile) else mask
+
+
 def _both(b: Any, x: Any, y: Any) -> Any:
     return y if x is None else b.bin("arith.andi", x, y)
 
@@ -137,7 +142,6 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
             on = None if on_tile is None else at(on_tile, index, 1)
             return from_storage(b, read_one(pointers.lanes(index, 1), on, None if other_tile is None else at(other_tile, index, 1)), element)
         vector = b.vec(n, kind)
-        on = None if on_tile is None or (run >= n and mask_run >= n) else at(on_tile, index, n)
         default = b.const(vector, 0) if other_tile is None else to_storage(b, at(other_tile, index, n), element)
         if run >= n:
             first = pointers.lanes(index, 1)
@@ -146,12 +150,16 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
                 raw = b.load(address, vector, volatile)
             elif mask_run >= n:  # the whole vector is on or off
                 raw = b.if_(at(on_tile, index, 1), lambda: [b.load(address, vector, volatile)], lambda: [default], [vector])[0]
-            elif spill is None or n != spill.n:
-                raw = b.masked_load(address, vector, on, default)
-            else:  # narrow types have no masked instruction
-                raw = b.if_(b.all_of(on), lambda: [b.load(address, vector, volatile)],
-                            lambda: [spill.load(_consecutive(lo, first, n, size), on, default)], [vector])[0]
+            else:
+                def partly() -> list[Any]:
+                    on = at(on_tile, index, n)
+                    if spill is None or n != spill.n:
+                        return [b.masked_load(address, vector, on, default)]
+                    return [spill.load(_consecutive(lo, first, n, size), on, default)]  # narrow types have no masked instruction
+
+                raw = b.if_(_all_on(on_tile, index, n), lambda: [b.load(address, vector, volatile)], partly, [vector])[0]
             return from_storage(b, raw, element)
+        on = None if on_tile is None else at(on_tile, index, n)
         addresses = pointers.lanes(index, n)
         first = b.extract(addresses, 0)
         straight = b.cmpi("eq", addresses, _consecutive(lo, first, n, size))
@@ -383,9 +391,8 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
             elif mask_run >= n:
                 b.if_(at(on_held, index, 1), lambda: nothing(b.store(raw, address)), None, [])
             else:
-                on = at(on_held, index, n)
-
                 def partly() -> list[Any]:
+                    on = at(on_held, index, n)
                     if spill is None:
                         b.masked_store(raw, address, on)
                     else:
@@ -393,7 +400,7 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
                     return []
 
                 # masked stores are slow on many CPUs even where all lanes are on
-                b.if_(b.all_of(on), lambda: nothing(b.store(raw, address)), partly, [])
+                b.if_(_all_on(on_held, index, n), lambda: nothing(b.store(raw, address)), partly, [])
         else:
             assert spill is not None
             addresses = pointers.lanes(index, n)

@@ -28,7 +28,7 @@ def make_range(lo: TileLowering, op: Any) -> list[Any]:
 @lowers("tt.splat")
 def splat(lo: TileLowering, op: Any) -> list[Any]:
     value = lo.scalar(op.operands[0])
-    return [Lazy(lo.b, lo.shape(op), lo.element(op), lambda index, n: lo.b.broadcast(value, n))]
+    return [Lazy(lo.b, lo.shape(op), lo.element(op), lambda index, n: lo.b.broadcast(value, n), all_on=lambda index, n: value)]
 
 
 @lowers("tt.unsplat")
@@ -40,7 +40,12 @@ def unsplat(lo: TileLowering, op: Any) -> list[Any]:
 @lowers("tt.expand_dims")
 def expand_dims(lo: TileLowering, op: Any) -> list[Any]:
     src, axis = lo.tile(op.operands[0]), _attr(op, "axis")
-    return [Lazy(lo.b, lo.shape(op), src.element, lambda index, n: src.lanes([*index[:axis], *index[axis + 1:]], n), src.costly, src.divides)]
+
+    def inner(index: Any) -> list[Any]:
+        return [*index[:axis], *index[axis + 1:]]
+
+    shortcut = (lambda index, n: src.all_on(inner(index), n)) if axis < len(src.shape) else None
+    return [Lazy(lo.b, lo.shape(op), src.element, lambda index, n: src.lanes(inner(index), n), src.costly, src.divides, shortcut)]
 
 
 @lowers("tt.broadcast")
@@ -49,11 +54,16 @@ def broadcast(lo: TileLowering, op: Any) -> list[Any]:
     if src.costly or src.divides:  # each element would be computed again along the new dims
         src = materialise(b, lo.arena, src)
 
-    def compute(index: Any, n: int) -> Any:
-        inner = [b.idx(0) if s == 1 else i for i, s in zip(index, src.shape)]
-        return b.broadcast(src.lanes(inner, 1), n) if src.shape[-1] == 1 else src.lanes(inner, n)
+    def inner(index: Any) -> list[Any]:
+        return [b.idx(0) if s == 1 else i for i, s in zip(index, src.shape)]
 
-    return [Lazy(lo.b, lo.shape(op), src.element, compute)]
+    def compute(index: Any, n: int) -> Any:
+        return b.broadcast(src.lanes(inner(index), 1), n) if src.shape[-1] == 1 else src.lanes(inner(index), n)
+
+    def all_on(index: Any, n: int) -> Any:
+        return src.lanes(inner(index), 1) if src.shape[-1] == 1 else src.all_on(inner(index), n)
+
+    return [Lazy(lo.b, lo.shape(op), src.element, compute, all_on=all_on)]
 
 
 @lowers("tt.trans")

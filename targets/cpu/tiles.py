@@ -29,14 +29,19 @@ class Tile:
         """Lanes in compute form of the elements ``index``, ``index + 1``, … along the last dim. 1 ≤ n ≤ shape[-1]."""
         raise NotImplementedError
 
+    def all_on(self, index: Index, n: int) -> Any:
+        """Of a tile of i1: whether all those lanes are set, as a scalar."""
+        raise NotImplementedError
+
 
 class Lazy(Tile):
     """Computed where it is asked, once a place: within one evaluation the same lanes are not made twice (an integer hash that
     uses each value twice would else grow exponentially)."""
 
     def __init__(self, b: LoopBuilder, shape: Sequence[int], element: Any, compute: Callable[[Index, int], Any], costly: bool = False,
-                 divides: bool = False):
+                 divides: bool = False, all_on: Callable[[Index, int], Any] | None = None):
         self.b, self.shape, self.element, self.compute, self.costly, self.divides = b, tuple(shape), element, compute, costly, divides
+        self.all_on_shortcut = all_on
 
     def lanes(self, index: Index, n: int) -> Any:
         known = self.b.known
@@ -48,6 +53,11 @@ class Lazy(Tile):
                 return block[key]
         value = known[-1][key] = self.compute(index, n)
         return value
+
+    def all_on(self, index: Index, n: int) -> Any:
+        if n > 1 and self.all_on_shortcut is not None:
+            return self.all_on_shortcut(index, n)
+        return self.b.all_of(self.lanes(index, n))
 
 
 class Buffer(Tile):
@@ -74,6 +84,9 @@ class Buffer(Tile):
     def lanes(self, index: Index, n: int) -> Any:
         raw = self.b.load(self.address(index), self.b.vec(n, self.stored))
         return self.decode(raw)
+
+    def all_on(self, index: Index, n: int) -> Any:
+        return self.b.all_of(self.lanes(index, n))
 
     def decode(self, raw: Any) -> Any:
         if self.wide:
