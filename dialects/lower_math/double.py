@@ -1,7 +1,6 @@
-"""f64: exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, tanh, sinh, cosh, pow — to a few units in the last place.
+"""f64: exp, exp2, expm1, log, log2, log10, log1p, tanh, sinh, cosh — to a few units in the last place.
 
-As in f32, with longer polynomials. Subnormal results of exp and exp2 are flushed. sin, cos and tan hold to |x| < 2^30 pi/2; beyond,
-their argument cannot be reduced in f64 and the result is NaN.
+As in f32, with longer polynomials. Subnormal results of exp and exp2 are flushed.
 """
 
 from __future__ import annotations
@@ -24,12 +23,7 @@ _LOG = (0.3333333333333334, -0.250000000000004, 0.19999999999995402, -0.16666666
         0.07692322082303617, -0.07142094898445951, 0.06665634240889264, -0.06260056833019734, 0.05904904278400301,
         -0.054840965417278675, 0.05017094495779937, -0.051572912834149866, 0.06061914599548019, -0.054960147016047324,
         0.023143396964912993)
-_SIN = (-0.16666666666666666, 0.008333333333333323, -0.00019841269841255137, 2.7557319214227256e-06, -2.5052104921386603e-08,
-        1.6058367900730353e-10, -7.578762161962309e-13)
-_COS = (0.041666666666666664, -0.0013888888888888874, 2.4801587301571537e-05, -2.755731921539387e-07, 2.0876754370245738e-09,
-        -1.1470293732261223e-11, 4.738130143567357e-14)
-PIO2 = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
-LIMIT = 2.0**30
+
 
 
 def _c(b: Any, value: float) -> Any:
@@ -183,66 +177,6 @@ def log2(b: Any, x: Any) -> Any:
 @defined("log10", "f64", ulp=1.0)
 def log10(b: Any, x: Any) -> Any:
     return _special(b, x, _scaled_log(b, x, (0.4342944819032518, 1.098319650216765e-17), (0.3010299955494702, 1.1451100898021838e-10)))
-
-
-# ------------------------------------------------------------------------------------------------- trigonometric
-def _reduce(b: Any, x: Any) -> tuple[Any, Any]:
-    inside = b.select(b.fcmp("olt", b.fabs(x), _c(b, LIMIT)), x, _c(b, 0.0))
-    with b.no_contract():
-        k = unary(b, "llvm.intr.rint", b.fmul(inside, _c(b, 0.6366197723675814)))
-    r = inside
-    for part in PIO2:
-        r = b.fma(k, _c(b, -part), r)
-    return b.trunc(b.fptosi(k, b.t_i64), b.t_i32), r
-
-
-def _sin_cos(b: Any, r: Any) -> tuple[Any, Any]:
-    with b.no_contract():
-        z = b.fmul(r, r)
-        sine = b.fma(b.fmul(r, z), polynomial(b, z, _SIN), r)
-        # 1 - z/2 loses bits that are added back
-        half = b.fmul(z, _c(b, 0.5))
-        top = b.fsub(_c(b, 1.0), half)
-        lost = b.fsub(b.fsub(_c(b, 1.0), top), half)
-        cosine = b.fadd(top, b.fma(b.fmul(z, z), polynomial(b, z, _COS), lost))
-    return sine, cosine
-
-
-def _in_range(b: Any, x: Any, result: Any) -> Any:
-    return b.select(b.fcmp("olt", b.fabs(x), _c(b, LIMIT)), result, _c(b, float("nan")))
-
-
-def _signed(b: Any, value: Any, q: Any) -> Any:
-    sign = b.shl(b.zext(b.and_(q, b.i32(2)), b.t_i64), b.i64(62))
-    return b.bitcast(b.xor(b.bitcast(value, b.t_i64), sign), b.t_f64)
-
-
-def _is_odd(b: Any, q: Any) -> Any:
-    return b.icmp("ne", b.and_(q, b.i32(1)), b.i32(0))
-
-
-@defined("sin", "f64", ulp=1.5)
-def sin(b: Any, x: Any) -> Any:
-    q, r = _reduce(b, x)
-    sine, cosine = _sin_cos(b, r)
-    result = _in_range(b, x, _signed(b, b.select(_is_odd(b, q), cosine, sine), q))
-    return b.select(b.fcmp("olt", b.fabs(x), _c(b, 2.0**-27)), x, result)
-
-
-@defined("cos", "f64", ulp=1.5)
-def cos(b: Any, x: Any) -> Any:
-    q, r = _reduce(b, x)
-    sine, cosine = _sin_cos(b, r)
-    return _in_range(b, x, _signed(b, b.select(_is_odd(b, q), sine, cosine), b.add(q, b.i32(1))))
-
-
-@defined("tan", "f64", ulp=3.0)
-def tan(b: Any, x: Any) -> Any:
-    q, r = _reduce(b, x)
-    sine, cosine = _sin_cos(b, r)
-    odd = _is_odd(b, q)
-    result = b.fdiv(b.select(odd, b.fneg(cosine), sine), b.select(odd, sine, cosine))
-    return b.select(b.fcmp("olt", b.fabs(x), _c(b, 2.0**-27)), x, _in_range(b, x, result))
 
 
 # ---------------------------------------------------------------------------------------------------- hyperbolic

@@ -24,7 +24,8 @@ class MathFunction:
 
 
 _table: dict[tuple[str, str], MathFunction] = {}
-_MODULES = ("basic", "exponential", "logarithm", "trigonometric", "inverse_trigonometric", "hyperbolic", "special", "double")
+_MODULES = ("basic", "exponential", "logarithm", "trigonometric", "inverse_trigonometric", "hyperbolic", "special", "double",
+            "double_trigonometric", "double_special")
 _loaded = False
 
 

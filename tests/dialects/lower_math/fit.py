@@ -105,6 +105,17 @@ def jobs() -> dict[str, Callable]:
         # erfc x = e^(-x^2) P(t), t = (x - 2) / (x + 2), on [0.921875, 10.1]
         "erfcx": lambda d: show("erfcx", lambda t: _erfcx(2 * (1 + t) / (1 - t)), d, (0.921875 - 2) / 2.921875, 8.1 / 12.1,
                                 lambda t: 1 / _erfcx(2 * (1 + t) / (1 - t))),
+        # f64: atanh s = s + s^3 P(s^2) on [0, 3 - sqrt(8)], for logarithms
+        "atanh_log": lambda d: show("atanh_log", lambda z: (mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z if z else mp.mpf(1) / 3, d, 0,
+                                    (3 - mp.sqrt(8))**2, lambda z: z),
+        # f64: atan x = x + x^3 P(x^2) on [0, tan(pi / 8)]
+        "atan_eighth": lambda d: show("atan_eighth", lambda z: (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z if z else mp.mpf(-1) / 3, d,
+                                      0, mp.tan(mp.pi / 8)**2, lambda z: z),
+        # f64: erf x = x + x P(x^2) on [0, 1]; e^(x^2) erfc x = P((x - 2) / (x + 2)) on [1, 6] and P of 1 / x^2, over x, beyond
+        "erf_double": lambda d: show("erf_double", lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1 if z else 2 / mp.sqrt(mp.pi) - 1,
+                                     d, 0, 1),
+        "erfcx_double": lambda d: show("erfcx_double", lambda t: _erfcx(2 * (1 + t) / (1 - t)), d, mp.mpf(-1) / 3, mp.mpf(26) / 30,
+                                       lambda t: 1 / _erfcx(2 * (1 + t) / (1 - t))),
         # f64: cbrt m = P(m) on [1/8, 1], a start for Newton's iteration
         "cbrt": lambda d: show("cbrt", lambda x: mp.cbrt(x), d, 0.125, 1, lambda x: 1 / mp.cbrt(x)),
     }
