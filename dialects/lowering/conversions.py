@@ -150,7 +150,7 @@ def converter(ctx: Any, src: Any, dst: Any, rounding: str = "rtne") -> Callable[
     Any pair of fp8, f16, bf16, f32, f64. rounding: "rtne" or "rtz", for narrowing.
     """
     b = ctx.b
-    native_bf16 = getattr(ctx.hooks, "native_bf16_conversion", True)
+    native_bf16 = ctx.hooks.native_bf16_conversion
     s, d = _name(src), _name(dst)
     width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
     for n in (s, d):

@@ -62,7 +62,7 @@ def in_f32(ctx: Any, type: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn
     from tilewright.dialects.lowering.conversions import f32_to_bf16
 
-    b, native = ctx.b, getattr(ctx.hooks, "native_bf16_conversion", True)
+    b, native = ctx.b, ctx.hooks.native_bf16_conversion
     return lambda *args: f32_to_bf16(b, fn(*(b.fpext(a, b.t_f32) for a in args)), native)
 
 

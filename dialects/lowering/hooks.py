@@ -7,9 +7,11 @@ Defaults are plain LLVM; a method that raises NotImplementedError must be given 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.matrix_ops import MatrixOp
 
 
@@ -20,6 +22,11 @@ class TargetHooks:
     shared_address_space: int = 3
     global_address_space: int = 1
     has_async_copy: bool = False
+    carries_vectors: bool = False  # loops carry loaded vectors of 8- and 16-bit elements whole (see lowering/control_flow.py)
+    # whether LLVM's fptrunc from f32 to bf16 has code on this target; otherwise integer arithmetic does it
+    native_bf16_conversion: bool = True
+    # (name, MLIR type) → dialects.lower_math.MathFunction that comes before the portable one, its accuracy stated
+    math: Mapping[tuple[str, str], Any] = MappingProxyType({})
 
     # -- kernel
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
@@ -42,6 +49,16 @@ class TargetHooks:
 
     def warp_barrier(self, b: Any) -> None:
         """Order shared-memory accesses within a warp. Lockstep targets need nothing."""
+
+    # -- what a kernel says to its user
+    def assert_failed(self, b: Any, message: str) -> None:
+        """Stop the kernel: some thread's assertion does not hold."""
+        b.op("llvm.intr.trap")
+
+    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
+        """Print ``values``, a list of registers each, from every thread; one ``is_signed`` a value."""
+        raise UnsupportedOnTargetError("device_print is not supported on this target; run the kernel with TILEWRIGHT_INTERPRET=1, "
+                                       "or store the values to a buffer")
 
     # -- lanes: 32-bit values
     def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:

@@ -61,8 +61,7 @@ def math_lowering(ctx: Any, name: str, type: Any) -> Any:
     """
     from tilewright.dialects.lowering.conversions import converter
 
-    b, text = ctx.b, str(type)
-    own = getattr(ctx.hooks, "math", {})
+    b, text, own = ctx.b, str(type), ctx.hooks.math
     function: MathFunction = own.get((name, text)) or lookup(name, text)
     if function.type == "f32" and text != "f32":
         function = own.get((name, "f32")) or function
@@ -162,24 +161,18 @@ def lower_inline_asm(ctx: Any, op: Any) -> list[Any]:
 # ------------------------------------------------------------------------------------------------ print, assert
 @lowers("tt.assert")
 def lower_assert(ctx: Any, op: Any) -> None:
-    """Stop the kernel where a condition does not hold: by ``hooks.assert_failed(b, message)``, else LLVM's trap."""
+    """Stop the kernel where a condition does not hold."""
     b = ctx.b
     message = ir.StringAttr(op.attributes["message"]).value
-    stop = getattr(ctx.hooks, "assert_failed", None)
     registers = ctx.get(op.operands[0])
     holds = registers[0]
     for r in registers[1:]:
         holds = b.and_(holds, r)
     failed = b.xor(holds, b.i1(1))
-    b.if_then(failed, lambda: stop(b, message) if stop else b.op("llvm.intr.trap"))
+    b.if_then(failed, lambda: ctx.hooks.assert_failed(b, message))
 
 
 @lowers("tt.print")
 def lower_print(ctx: Any, op: Any) -> None:
-    """By ``hooks.print_values(b, prefix, hex, is_signed, values)``: ``values`` is a list of register lists."""
-    show = getattr(ctx.hooks, "print_values", None)
-    if show is None:
-        raise UnsupportedOnTargetError(f"device_print is not supported on {ctx.pass_ctx.target.name}; run the kernel with "
-                                       "TILEWRIGHT_INTERPRET=1, or store the values to a buffer")
-    show(ctx.b, ir.StringAttr(op.attributes["prefix"]).value, bool(ir.BoolAttr(op.attributes["hex"]).value),
-         list(ir.DenseI32ArrayAttr(op.attributes["is_signed"])), ctx.operands(op))
+    ctx.hooks.print_values(ctx.b, ir.StringAttr(op.attributes["prefix"]).value, bool(ir.BoolAttr(op.attributes["hex"]).value),
+                           list(ir.DenseI32ArrayAttr(op.attributes["is_signed"])), ctx.operands(op))

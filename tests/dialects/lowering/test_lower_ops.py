@@ -444,7 +444,7 @@ def test_printing_without_a_hook_is_refused():
     t = Text("%n: i32")
     t("tt.print", "%n", "i32", None, 'prefix = "n", hex = false, is_signed = array<i32: 1>, '
       "operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>")
-    with pytest.raises(UnsupportedOnTargetError, match="device_print is not supported on test"):
+    with pytest.raises(UnsupportedOnTargetError, match="device_print is not supported on this target"):
         t.kernel()
 
 
