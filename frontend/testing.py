@@ -35,18 +35,19 @@ def _summary(times: Sequence[float], quantiles: Sequence[float] | None, return_m
 
 def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, grad_to_none: Sequence[Any] | None = None,
              quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
-    """Milliseconds of ``fn()`` on the active target, by its event timer.
+    """Milliseconds of ``fn()``, by the event timer of the target that its launches run on (the active one where it launches none).
 
     warmup, rep: milliseconds to spend before and while measuring. quantiles: fractions to return (a list, or one number for one).
     return_mode: mean, median, min, max or all. On a GPU with torch loaded the L2 cache is cleared between runs.
     """
     if return_mode not in _MODES:
         raise ArgumentError(f"return_mode is one of {', '.join(_MODES)}; found {return_mode!r}")
-    from tilewright.runtime.driver import driver
+    from tilewright.runtime.driver import ActiveDriver, driver
 
-    active = driver.active
-    device = active.driver
+    driver.recent = None
     fn()
+    active = ActiveDriver(driver.recent.selection) if driver.recent is not None else driver.active
+    device = active.driver
     device.synchronize()
     evict = _evictor(active)
 
@@ -70,7 +71,9 @@ def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, grad_t
 
 def _evictor(active: Any) -> Callable[[], Any]:
     """A function that clears the device's cache; nothing on the host, or where torch is not there to allocate the buffer."""
-    if active.selection.simulate or active.selection.plugin.name == "cpu" or "torch" not in sys.modules:
+    from tilewright.runtime.launch_target import HOST
+
+    if active.selection.simulate or HOST in active.selection.plugin.device_types or "torch" not in sys.modules:
         return lambda: None
     buffer = active.get_empty_cache_for_benchmark()
     return lambda: active.clear_cache(buffer)

@@ -6,9 +6,7 @@ detected, else cpu.
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -122,25 +120,13 @@ class ActiveDriver:
         return args
 
 
-class HostTimer:
-    """Wall-clock timer with the interface of a driver's event_timer; for drivers that run launches to their end."""
-
-    def start(self) -> None:
-        self._start = time.perf_counter()
-
-    def stop(self) -> None:
-        self._stop = time.perf_counter()
-
-    def elapsed_ms(self) -> float:
-        return (self._stop - self._start) * 1e3
-
-
 class DriverConfig:
     """``tilewright.runtime.driver``: which driver is active."""
 
     def __init__(self) -> None:
         self._chosen: Any = None
         self._detected: dict[str, ActiveDriver] = {}
+        self.recent: Any = None  # the CompiledKernel launched last, so that do_bench times the target that ran
 
     def selected(self) -> registry.Selection | None:
         """The target that ``set_active`` chose, or None."""
@@ -175,7 +161,3 @@ class DriverConfig:
 
 
 driver = DriverConfig()
-
-
-def torch_is_loaded() -> bool:
-    return "torch" in sys.modules

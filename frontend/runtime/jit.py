@@ -24,6 +24,7 @@ from tilewright.language.const import constexpr
 from tilewright.runtime import dependencies
 from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
+from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
 from tilewright.runtime.specialize import ALIGN, ONE, constexpr_key, describe, element_name
 
@@ -366,6 +367,7 @@ class JITFunction(JITCallable, KernelInterface):
         if handle is None:
             handle = entry.kernel.load(device)
             self._remember(device, key, entry.kernel)
+        driver.recent = entry.kernel
         if entry.pick is not None:
             values = entry.pick(values)
         enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
@@ -412,7 +414,6 @@ class JITFunction(JITCallable, KernelInterface):
     # --------------------------------------------------------------------------------------------------- the first launch
     def _kernel_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from tilewright.compiler.compiler import ASTSource, compile_selected
-        from tilewright.runtime.driver import driver
         from tilewright.runtime.launch_target import check_devices, choose
 
         bound, options = self._collect(*args, **kwargs)

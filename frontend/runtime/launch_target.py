@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.runtime.errors import ArgumentError
 from tilewright.targets import registry
 
-HOST = "cpu"
+HOST = "cpu"  # the device type of arrays in host memory
 
 
 def choose(driver: Any, device_types: Iterable[str]) -> registry.Selection:

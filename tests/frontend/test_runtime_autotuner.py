@@ -239,6 +239,25 @@ def test_do_bench(fake):
         testing.do_bench(fn, return_mode="mode")
 
 
+def test_do_bench_times_the_target_that_ran(fake, monkeypatch):
+    """On a machine whose first device is another one, kernels on arrays of the host are timed on the host."""
+    other = fake_target.Fake("other", device_types=("elsewhere",))
+    registry.register(other.plugin)
+    try:
+        monkeypatch.setenv("TILEWRIGHT_TARGET", "other")
+        other.driver.next_ms, fake.driver.next_ms = 1000.0, 2.0
+        assert testing.do_bench(lambda: None, warmup=1, rep=1) == 1000.0
+
+        def launch():
+            monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
+            kernel[(1,)](np.zeros(4, np.float32), 5, BLOCK=32, num_warps=4)
+            monkeypatch.setenv("TILEWRIGHT_TARGET", "other")
+
+        assert testing.do_bench(launch, warmup=1, rep=1) == 1.0
+    finally:
+        registry.unregister("other")
+
+
 def test_do_bench_cudagraph_says_where_it_is_impossible(fake):
     with pytest.raises(TilewrightError, match="not possible on target fake:f1"):
         testing.do_bench_cudagraph(lambda: None)
