@@ -21,7 +21,8 @@ def test_generated_pages_are_up_to_date():
 def test_linked_files_exist():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     for page in pages:
-        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
 
