@@ -27,6 +27,17 @@ _DIVIDES = {"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"}
 WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.assert", "tt.print"}
 
 
+# ops that evaluate all their operands in one loop
+_ONE_LOOP = {"tt.store", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas"}
+_LANEWISE = {"tt.fp_to_fp", "tt.clampf", "tt.bitcast", "tt.precise_divf", "tt.precise_sqrt", "tt.mulhiui", "tt.int_to_ptr", "tt.ptr_to_int",
+             "tt.extern_elementwise"}
+
+
+def is_lanewise(name: str) -> bool:
+    """Whether the op of that name computes each element from the operands' elements of the same index."""
+    return name.startswith(("arith.", "math.")) or name in _LANEWISE
+
+
 def lowers(name: str) -> Callable[[Lowering], Lowering]:
     """Register a lowering for the op."""
 
@@ -48,6 +59,7 @@ class TileLowering:
         self.grid: list[Any] = []
         self.destination: dict[Any, Buffer] = {}  # where the maker of a value may put it
         self._declared: set[str] = set()
+        self._sinks: dict[Any, set[Any]] = {}
 
     # ---------------------------------------------------------------------------------------------------- types
     @staticmethod
@@ -116,13 +128,34 @@ class TileLowering:
             self.env[result] = self.settle(result, value)
 
     def settle(self, result: Any, value: Any) -> Any:
-        """A costly tile that is used more than once, or inside a loop, is computed once, into scratch memory."""
+        """A costly tile that several loops need, or one inside another block, is computed once, into scratch memory."""
         if not isinstance(value, Lazy) or not value.costly:
             return value
-        uses = list(result.uses)
-        home = result.owner.parent if hasattr(result.owner, "parent") else None
-        nested = any(use.owner.operation.parent != home for use in uses)
-        return materialise(self.b, self.arena, value) if len(uses) > 1 or nested else value
+        return materialise(self.b, self.arena, value) if len(self.sinks(result)) > 1 else value
+
+    def sinks(self, value: Any) -> set[Any]:
+        """The loops that evaluate a costly tile: (op, operand number) for ops that make a loop an operand, (op, 0) for the others.
+
+        A use in another block (which may be a loop's) counts as two. Values that several loops need are themselves computed
+        once, at their op.
+        """
+        found = self._sinks.get(value)
+        if found is None:
+            found, home = set(), None
+            for use in value.uses:
+                user = use.owner.operation
+                if home is None:
+                    owner = value.owner
+                    home = getattr(getattr(owner, "operation", owner), "block", owner)
+                if user.block != home:
+                    found |= {(user, -1), (user, -2)}
+                elif is_lanewise(user.name) or user.name in ("tt.expand_dims", "tt.addptr", "tt.load"):
+                    inner = self.sinks(user.results[0]) if self.is_tile(user.results[0]) else {(user, 0)}
+                    found |= inner if len(inner) == 1 else {(user, 0)} if inner else set()
+                else:
+                    found.add((user, 0 if user.name in _ONE_LOOP else use.operand_number))
+            self._sinks[value] = found
+        return found
 
     # ---------------------------------------------------------------------------------------------- elementwise
     def elementwise(self, op: Any) -> Any:

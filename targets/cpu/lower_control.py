@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects._mlir import ir
-from tilewright.targets.cpu.lower import TileLowering, lowers
+from tilewright.targets.cpu.lower import TileLowering, is_lanewise, lowers
 from tilewright.targets.cpu.lower_elementwise import element_of
 from tilewright.targets.cpu.lower_memory import note_order
 from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, fill, materialise
@@ -61,9 +61,6 @@ def _step_amount(lo: TileLowering, step: Any, element: Any) -> Any:
     return amount
 
 
-_LANEWISE = ("tt.fp_to_fp", "tt.clampf", "tt.bitcast", "tt.precise_divf", "tt.precise_sqrt", "tt.mulhiui")
-
-
 def _only_reaches(value: Any, sink: Any, operand: int) -> bool:
     """Whether ``value`` is read only through elementwise ops of its own shape that end in that operand of ``sink``: then the new
     value may be written over it, since each element is read before it is written."""
@@ -75,7 +72,7 @@ def _only_reaches(value: Any, sink: Any, operand: int) -> bool:
                 if use.operand_number != operand:
                     return False
                 continue
-            if user.block != sink.block or not (user.name.startswith(("arith.", "math.")) or user.name in _LANEWISE):
+            if user.block != sink.block or not is_lanewise(user.name):
                 return False
             for result in user.results:
                 if not isinstance(result.type, ir.RankedTensorType) or result.type.shape != shape:
@@ -93,7 +90,7 @@ def _in_place(argument: Any, value: Any, end: Any, position: int) -> bool:
         return bool(value == argument)
     if maker.name == "tt.dot":
         return len(list(value.uses)) == 1 and _only_reaches(argument, maker, 2)
-    return (maker.name.startswith(("arith.", "math.")) or maker.name in _LANEWISE) and _only_reaches(argument, end, position)
+    return is_lanewise(maker.name) and _only_reaches(argument, end, position)
 
 
 @lowers("scf.for")

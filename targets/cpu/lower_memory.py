@@ -216,22 +216,15 @@ def _load_columns(lo: TileLowering, pointers: Tile, on_tile: Any, other_tile: An
 def _may_wait(lo: TileLowering, op: Any) -> bool:
     """Whether the load may be done where its one use is: nothing writes before the op that will force it, and that op, if it
     writes, writes where the load read or to memory of another argument."""
-    block = op.block if hasattr(op, "block") else op.operation.block
-    value = op.results[0]
-    while True:
-        uses = list(value.uses)
-        if len(uses) != 1:
-            return len(uses) == 0 or not _writes_after(op, block)
-        user = uses[0].owner.operation
-        if user.block != block:
-            return False
-        if user.name.startswith(("arith.", "math.")) or user.name in ("tt.expand_dims", "tt.broadcast", "tt.fp_to_fp", "tt.clampf", "tt.bitcast",
-                                                                      "tt.extern_elementwise"):
-            value = user.results[0]
-            continue
-        if user.name in WRITES and not _disjoint(op.operands[0], user):
-            return False
-        return not _writes_between(op, user)
+    sinks = lo.sinks(op.results[0])
+    if len(sinks) != 1:
+        return not sinks
+    sink = next(iter(sinks))[0]
+    if sink.name in WRITES and not _disjoint(op.operands[0], sink):
+        return False
+    if len(sink.regions) and sink.name not in ("tt.reduce", "tt.scan") and sink.name != "scf.for":
+        return False
+    return not _writes_between(op, sink)
 
 
 def _disjoint(pointer: Any, writer: Any) -> bool:
@@ -293,15 +286,6 @@ def _moves(value: Any, argument: Any) -> bool:
 def _writes_between(first: Any, last: Any) -> bool:
     op = _next(first)
     while op is not None and op != last:
-        if _may_write(op):
-            return True
-        op = _next(op)
-    return False
-
-
-def _writes_after(first: Any, block: Any) -> bool:
-    op = _next(first)
-    while op is not None:
         if _may_write(op):
             return True
         op = _next(op)
