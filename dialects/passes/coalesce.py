@@ -4,6 +4,10 @@ Before: every tensor has a layout. After: the operands and results of loads, sto
 whose order follows the contiguity of the pointers and whose threads hold runs of up to ``capabilities.max_vector_bits``, and
 ``ttg.convert_layout`` joins them to the rest; remove_layout_conversions then spreads these layouts.
 
+Where the target has no asynchronous copies, a load of 8- or 16-bit elements that feeds a dot and is not contiguous along k gets runs
+along k too: the thread then holds, for several rows of k, what it can write to shared memory as vectors along k, as the
+matrix instructions want to read them.
+
 Ops on tensors of one shape and order get one run length, so that a kernel like y = f(x, w) needs no conversion: the longest
 that any of them can use, but at most what the widest vector holds of the largest element stored.
 """
@@ -18,6 +22,7 @@ from tilewright.dialects.analysis.layout_rules import MEMORY_OPS
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.encodings import blocked_for
 from tilewright.dialects.passes.convert_tt_to_ttg import convert_operand, convert_result
+from tilewright.dialects.passes.optimize_dot_operands import path_to_load
 
 
 def order_by_contiguity(contiguity: tuple[int, ...]) -> list[int]:
@@ -43,11 +48,37 @@ def _run_length(node: Node, axis: AxisInfoAnalysis, order: list[int], max_bits: 
     return max(1, min(n, max_bits // max(8, pointer.pointee_bits)))
 
 
+def _dot_operands(function: Function) -> dict[int, int]:
+    """The loads that feed a dot (ids of nodes), and which dim of what they load is the dot's k."""
+    found: dict[int, int] = {}
+    for node in function.nodes():
+        if node.name == "tt.dot":
+            for i, v in enumerate(node.operands[:2]):
+                path = path_to_load(function, v)
+                if path is not None:
+                    found[id(path.load)] = path.permutation[len(path.permutation) - 1 - i]
+    return found
+
+
+def _with_runs_along_k(shape: tuple[int, ...], run: int, dim: int, k: int, bits: int, threads: int) -> tuple[int, int]:
+    """(run along ``dim``, run along ``k``) for a thread's share: 8 bytes along k where at least 4 are left along dim.
+
+    Along dim 8 bytes at most: those are as many rows of the buffer, which neighbouring lanes write at a time.
+    """
+    share = max(1, prod(shape) // threads)
+    longest, run = run, min(run, 64 // bits)
+    along_k = min(64 // bits, shape[k], share)
+    while along_k > 1 and min(run, share // along_k) * bits < 32:
+        along_k //= 2
+    return (min(run, share // along_k), along_k) if along_k > 1 else (longest, 1)
+
+
 def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[Node, Any]]:
     """The encoding of each memory op on tensors."""
     max_bits = int(ctx.capabilities.max_vector_bits)
     threads = ctx.num_warps * ctx.warp_size
-    found: list[tuple[Node, tuple[tuple[int, ...], tuple[int, ...]]]] = []
+    found: list[tuple[Node, tuple[tuple[int, ...], tuple[int, ...], int, int]]] = []
+    operands = {} if ctx.capabilities.async_copy_bytes else _dot_operands(function)
     wanted: dict[Any, int] = {}
     limit: dict[Any, int] = {}
     for node in function.nodes():
@@ -57,7 +88,9 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
         if info.shape is None:
             continue
         order = order_by_contiguity(axis.get(node.operands[0]).contiguity)
-        key = (info.shape, tuple(order))
+        k = operands.get(id(node), order[0])
+        turned = k != order[0] and info.pointee_bits < 32
+        key = (info.shape, tuple(order), k, info.pointee_bits) if turned else (info.shape, tuple(order), -1, 0)
         found.append((node, key))
         wanted[key] = max(wanted.get(key, 1), _run_length(node, axis, order, max_bits))
         if node.name == "tt.store":
@@ -65,9 +98,12 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
     encodings: dict[Any, Any] = {}
     for _, key in found:
         if key not in encodings:
-            shape, dims = key
+            shape, dims, k, bits = key
             n = min(wanted[key], limit.get(key, max_bits), max(1, prod(shape) // threads), shape[dims[0]])
-            size = [n if d == dims[0] else 1 for d in range(len(shape))]
+            size = [1] * len(shape)
+            size[dims[0]] = n
+            if k >= 0:
+                size[dims[0]], size[k] = _with_runs_along_k(shape, n, dims[0], k, bits, threads)
             encodings[key] = blocked_for(shape, size, list(dims), ctx.num_warps, ctx.warp_size)
     return [(node, encodings[key]) for node, key in found]
 

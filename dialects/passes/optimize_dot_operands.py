@@ -4,7 +4,8 @@ Before: a dot operand that comes from a ``tt.load``, possibly through casts and 
 layout by ``ttg.convert_layout``. After: ::
 
     %a  = tt.load …                                   registers, coalesced
-    %sa = ttg.local_alloc %a                          swizzled_shared, order of the load
+    %sa = ttg.local_alloc %a                          swizzled_shared, in the order of the load (or with k fastest, where the
+                                                      target has no asynchronous copies and that is better)
     %ta = ttg.memdesc_trans %sa                       only where there was a tt.trans
     %da = ttg.local_load %ta                          the dot operand's layout
     %ca = casts of %da                                only where there were casts: narrow data is what is stored
@@ -29,7 +30,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, erase_dead, functions, type_info
-from tilewright.dialects.encodings import ints, to_linear_layout
+from tilewright.dialects.encodings import integer, ints, to_linear_layout
 
 CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
                     "arith.fptosi", "arith.fptoui", "tt.fp_to_fp", "tt.bitcast", "arith.bitcast"))
@@ -70,8 +71,11 @@ class _Offsets:
         return offset
 
 
-def wavefronts(offsets: _Offsets, registers: Sequence[Sequence[int]], lanes: Sequence[Sequence[int]], bits: int) -> int:
-    """128-byte wavefronts with which a warp accesses all its registers, as vectors of up to 16 bytes."""
+def access_cost(offsets: _Offsets, registers: Sequence[Sequence[int]], lanes: Sequence[Sequence[int]], bits: int) -> tuple[int, int]:
+    """(128-byte wavefronts, instructions) with which a warp accesses all its registers, as vectors of up to 16 bytes.
+
+    An access of less than 4 bytes counts as two instructions: its halves or bytes have to be put together or taken apart.
+    """
     in_registers = {offsets(v) for v in registers if any(v)}
     run = 0
     while (1 << run) in in_registers and (bits << (run + 1)) <= 128:
@@ -82,7 +86,8 @@ def wavefronts(offsets: _Offsets, registers: Sequence[Sequence[int]], lanes: Seq
     shift = _log2(max(1, unit * 8 // bits))
     where = [offsets(v) >> shift for v in lanes[:at_once]]
     banks = [w & (_WAVEFRONT // unit - 1) for w in where]
-    return (accesses << (len(lanes) - at_once)) << (_rank(where) - _rank(banks))
+    fronts = (accesses << (len(lanes) - at_once)) << (_rank(where) - _rank(banks))
+    return fronts, accesses * (2 if bits << run < 32 else 1)
 
 
 def _tile_conflicts(offsets: _Offsets, shape: Sequence[int], order: Sequence[int], bits: int) -> int:
@@ -102,12 +107,18 @@ def _tile_conflicts(offsets: _Offsets, shape: Sequence[int], order: Sequence[int
     return _rank(rows) - _rank([r & 7 for r in rows])
 
 
-@lru_cache(maxsize=1024)
 def choose_swizzle(shape: tuple[int, ...], order: tuple[int, ...], bits: int, written: Any, read: Any) -> tuple[int, int, int]:
     """(vec, per_phase, max_phase) in elements and rows for a buffer of ``shape`` and ``order`` of elements of ``bits``.
 
     ``written`` and ``read`` are register encodings of a tensor of that shape.
     """
+    return _best_swizzle(shape, order, bits, written, read)[1]
+
+
+@lru_cache(maxsize=1024)
+def _best_swizzle(shape: tuple[int, ...], order: tuple[int, ...], bits: int, written: Any,
+                  read: Any) -> tuple[int, tuple[int, int, int]]:
+    """(wavefronts and instructions of a write and a read of a warp, swizzle)."""
     write, load = (to_linear_layout(shape, e).bases for e in (written, read))
     inner = shape[order[0]]
     row_bytes = max(1, inner * bits // 8)
@@ -122,17 +133,20 @@ def choose_swizzle(shape: tuple[int, ...], order: tuple[int, ...], bits: int, wr
                 if max_phase > 1:
                     candidates.add((vec, per_phase, max_phase))
 
-    def badness(c: tuple[int, int, int]) -> tuple[int, int, int, tuple[int, int, int]]:
+    def badness(c: tuple[int, int, int]) -> tuple[int, int, int, int, tuple[int, int, int]]:
         offsets = _Offsets(shape, order, *c)
-        total = wavefronts(offsets, write["register"], write["lane"], bits) + wavefronts(offsets, load["register"], load["lane"], bits)
-        return total, _tile_conflicts(offsets, shape, order, bits), -c[0], c
+        fronts, accesses = map(sum, zip(*(access_cost(offsets, m["register"], m["lane"], bits) for m in (write, load))))
+        return fronts, _tile_conflicts(offsets, shape, order, bits), accesses, -c[0], c
 
-    return min(candidates, key=badness)
+    best = min(map(badness, candidates))
+    return best[0] + best[2], best[-1]
 
 
 @lru_cache(maxsize=1024)
-def _shared_encoding(shape: tuple[int, ...], order: tuple[int, ...], bits: int, written: Any, read: Any) -> Any:
-    return ttg.SwizzledSharedEncoding.of(*choose_swizzle(shape, order, bits, written, read), list(order))
+def _shared_encoding(shape: tuple[int, ...], orders: tuple[tuple[int, ...], ...], bits: int, written: Any, read: Any) -> Any:
+    """The encoding of the buffer, in that of the ``orders`` which takes the fewest wavefronts and instructions."""
+    (_, swizzle), order = min(((_best_swizzle(shape, o, bits, written, read), o) for o in orders), key=lambda found: found[0][0])
+    return ttg.SwizzledSharedEncoding.of(*swizzle, list(order))
 
 
 @lru_cache(maxsize=1024)
@@ -148,14 +162,14 @@ def layout_order(shape: tuple[int, ...], encoding: Any) -> tuple[int, ...]:
     return tuple(order + [d for d in reversed(range(len(shape))) if d not in order])
 
 
-class _Path:
+class LoadPath:
     """How a dot operand comes from a load: casts in order of execution, the permutation, whether threads exchange data."""
 
     def __init__(self, load: Node, casts: list[Node], permutation: tuple[int, ...], converted: bool):
         self.load, self.casts, self.permutation, self.converted = load, casts, permutation, converted
 
 
-def _path(function: Function, value: Any) -> _Path | None:
+def path_to_load(function: Function, value: Any) -> LoadPath | None:
     """Walk from a dot operand up to a load of a whole tensor; None where it is something else."""
     rank = len(type_info(value.type).shape or ())
     permutation = tuple(range(rank))
@@ -164,7 +178,7 @@ def _path(function: Function, value: Any) -> _Path | None:
     node = function.def_node(value)
     while node is not None:
         if node.name == "tt.load":
-            return _Path(node, casts[::-1], permutation, converted)
+            return LoadPath(node, casts[::-1], permutation, converted)
         if node.name == "ttg.convert_layout":
             info, result = type_info(node.operands[0].type), type_info(node.results[0].type)
             converted |= conversion_kind(info.shape or (), info.encoding, result.encoding) in ("lane", "shared")
@@ -179,7 +193,14 @@ def _path(function: Function, value: Any) -> _Path | None:
     return None
 
 
-def _rewrite(function: Function, value: Any, path: _Path) -> None:
+def _orders(order: tuple[int, ...], k: int, ctx: Any) -> tuple[tuple[int, ...], ...]:
+    """The orders that the buffer may have: the load's, as asynchronous copies need it; or, without those, k fastest."""
+    if ctx.capabilities.async_copy_bytes or order[0] == k:
+        return (order,)
+    return order, (k, *(d for d in order if d != k))
+
+
+def _rewrite(function: Function, value: Any, path: LoadPath, ctx: Any) -> None:
     """Give every use of ``value`` the operand through shared memory."""
     loaded = path.load.results[0]
     source, target = type_info(loaded.type), type_info(value.type)
@@ -189,7 +210,9 @@ def _rewrite(function: Function, value: Any, path: _Path) -> None:
     inverse = tuple(path.permutation.index(d) for d in range(len(source.shape)))
     # the operand's layout as one of the tensor that was loaded
     read = transposed(target.shape, target.encoding, inverse) if permuted else target.encoding
-    encoding = _shared_encoding(source.shape, order, max(8, source.bits), source.encoding, read)
+    k = path.permutation[len(order) - 1 - integer(target.encoding.params[0])]
+    encoding = _shared_encoding(source.shape, _orders(order, k, ctx), max(8, source.bits), source.encoding, read)
+    order = tuple(ints(encoding.params[3]))
     anchor = function.def_node(value)
     assert anchor is not None
 
@@ -220,9 +243,9 @@ def run(module: Any, ctx: Any) -> None:
                     values[v] = None
         changed = False
         for v in values:
-            path = _path(function, v) if function.uses(v) else None
+            path = path_to_load(function, v) if function.uses(v) else None
             if path is not None and path.converted:
-                _rewrite(function, v, path)
+                _rewrite(function, v, path, ctx)
                 changed = True
         if changed:
             erase_dead(function)

@@ -322,7 +322,8 @@ register_rows(ROWS)
 def context(warp_size: int = 32, num_warps: int = 4, rows: Sequence[str] | None = None, **extra: object) -> PassContext:
     """A context of an imaginary target with the rows above that have its warp size."""
     names = tuple(r.name for r in ROWS if r.warp_size == warp_size) if rows is None else tuple(rows)
-    caps = Capabilities("test", warp_size, 64 << 10, matrix_ops=names, extra=extra)
+    copies = (16, 8, 4) if warp_size == 32 else ()
+    caps = Capabilities("test", warp_size, 64 << 10, matrix_ops=names, async_copy_bytes=copies, extra=extra)
     return PassContext(None, "test", caps, SimpleNamespace(num_warps=num_warps, num_stages=3))
 
 

@@ -75,3 +75,15 @@ def test_scalar_memory_ops_are_left_alone():
     with mlir_context():
         _, f = run_passes(str(t), context(), convert_tt_to_ttg, coalesce)
         assert [n.name for n in f.nodes()] == ["tt.load", "tt.store", "func.return"]
+
+
+def test_operands_that_are_not_contiguous_along_k_get_runs_along_it_where_there_are_no_async_copies():
+    x, w, *_ = memory_layouts(matmul(64, 64, 64), context(64))
+    assert x[1] == [1, 8]  # along k already
+    assert (w[1], w[4]) == ([4, 4], [1, 0])  # 8 bytes of each of 4 rows, so 8 bytes along k for the buffer
+    x, w, *_ = memory_layouts(matmul(64, 64, 64, w_column_major=True), context(64))
+    assert (w[1], w[4]) == ([8, 1], [0, 1])
+    assert memory_layouts(matmul(64, 64, 32, "f32", out="f32"), context(64))[1][1] == [1, 4]  # whole words need no packing
+    assert memory_layouts(matmul(64, 64, 64), context(32))[1][1] == [1, 8]  # async copies move what is contiguous
+    # four elements a thread: 4 bytes along n and along k
+    assert memory_layouts(matmul(64, 64, 16), context(64))[1][1] == [2, 2]

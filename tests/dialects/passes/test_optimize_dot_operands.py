@@ -15,7 +15,7 @@ from tilewright.dialects.passes import (
     remove_layout_conversions,
 )
 from tilewright.dialects.passes.optimize_dot_operands import choose_swizzle
-from tilewright.dialects.swizzle import bank_conflicts
+from tilewright.dialects.swizzle import access_vector, bank_conflicts
 
 PASSES = (convert_tt_to_ttg, coalesce, accelerate_dot, remove_layout_conversions, optimize_dot_operands)
 
@@ -151,3 +151,18 @@ def test_layouts_transpose_there_and_back():
         there = transposed((32, 128), e, (1, 0))
         back = transposed((128, 32), there, (1, 0))
         assert to_linear_layout((32, 128), back) == to_linear_layout((32, 128), e)
+
+
+def test_without_async_copies_the_buffer_is_k_fastest_so_that_reads_are_vectors():
+    with mlir_context():
+        _, f = run_passes(matmul(64, 64, 64), context(64), *PASSES)
+        allocs = [n for n in f.nodes() if n.name == "ttg.local_alloc"]
+        assert [ints(n.results[0].type.encoding.params[3]) for n in allocs] == [[1, 0], [0, 1]]
+        w = allocs[1]
+        (load, _), = f.uses(w.results[0])
+        shared = to_linear_layout((64, 64), w.results[0].type.encoding)
+        read, written = (to_linear_layout((64, 64), type_info(v.type).encoding) for v in (load.results[0], w.operands[0]))
+        assert access_vector(read, shared, 2) == 4 and access_vector(written, shared, 2, write=True) == 4
+        # with copies it is in the order of the load
+        _, f = run_passes(matmul(64, 64, 64), context(32), *PASSES)
+        assert [ints(n.results[0].type.encoding.params[3]) for n in f.nodes() if n.name == "ttg.local_alloc"] == [[1, 0], [1, 0]]
