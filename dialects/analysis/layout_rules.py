@@ -92,8 +92,8 @@ def transposed(shape: tuple[int, ...], encoding: Any, order: tuple[int, ...]) ->
     blocked = None
     if isinstance(encoding, ttg.BlockedEncoding):
         size, threads, warps, fastest = (ints(p) for p in encoding.params)
-        blocked = ttg.BlockedEncoding.of(*([counts[i] for i in order] for counts in (size, threads, warps)),
-                                         [order.index(d) for d in fastest])
+        sizes, lanes, in_cta = ([counts[i] for i in order] for counts in (size, threads, warps))
+        blocked = ttg.BlockedEncoding.of(sizes, lanes, in_cta, [order.index(d) for d in fastest])
     return _blocked_or_linear(new_shape, result, blocked)
 
 

@@ -52,7 +52,9 @@ def plan_reduce(layout: LinearLayout, axis: int) -> ReducePlan:
     masks = layout.free_variable_masks()
     lanes = len(layout.columns("lane"))
     idle = masks["lane"] | masks["warp"] << lanes
-    lane_bits, warp_bits, result_columns = [], [], []
+    lane_bits: list[int] = []
+    warp_bits: list[int] = []
+    result_columns: list[int] = []
     for i, c in enumerate(thread_columns(layout)):
         if idle >> i & 1:
             result_columns.append(drop(c & ~field))

@@ -131,7 +131,7 @@ def lower_cat(ctx: Any, op: Any) -> list[Any]:
     layouts = [ctx.layout_of(v) for v in op.operands]
     dst = ctx.layout_of(op.results[0])
     sides = [ctx.get(v) for v in op.operands]
-    if cat_in_registers(*layouts, dst):
+    if cat_in_registers(layouts[0], layouts[1], dst):
         return [[*sides[0], *sides[1]]]
     from tilewright.dialects.lowering.scratch import exchange
 

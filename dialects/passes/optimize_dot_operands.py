@@ -221,7 +221,8 @@ def _rewrite(function: Function, value: Any, path: LoadPath, ctx: Any) -> None:
 
     memory = insert("ttg.local_alloc", ttg.MemDescType.of(source.shape, source.element, encoding), loaded)
     if permuted:
-        moved = ttg.SwizzledSharedEncoding.of(*(ir.IntegerAttr(p).value for p in encoding.params[:3]), [inverse[d] for d in order])
+        vec, per_phase, max_phase = (ir.IntegerAttr(p).value for p in encoding.params[:3])
+        moved = ttg.SwizzledSharedEncoding.of(vec, per_phase, max_phase, [inverse[d] for d in order])
         memory = insert("ttg.memdesc_trans", ttg.MemDescType.of(target.shape, source.element, moved), memory,
                         {"order": ir.DenseI32ArrayAttr.get(list(path.permutation))})
     new = insert("ttg.local_load", ir.RankedTensorType.get(list(target.shape), source.element, target.encoding), memory)

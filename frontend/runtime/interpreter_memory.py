@@ -216,10 +216,10 @@ class Memory:
         storage = np.dtype(storage_dtype(name))
         flat = addresses.reshape(-1)
         active = np.ones(flat.shape, bool) if mask is None else np.broadcast_to(mask, addresses.shape).reshape(-1)
-        raw = np.zeros(flat.shape, storage)
+        raw: np.ndarray = np.zeros(flat.shape, storage)
         if active.any():
             index, offset = self._locate(flat[active], storage.itemsize)
-            values = np.empty(index.shape, storage)
+            values: np.ndarray = np.empty(index.shape, storage)
             for b in np.unique(index):
                 chosen = index == b
                 byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)

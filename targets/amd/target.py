@@ -15,7 +15,7 @@ from tilewright.targets.protocol import API_VERSION, Device, TargetPlugin
 
 def _probe() -> list[Device]:
     """GPUs that the amdkfd driver lists in sysfs; reading files initialises nothing."""
-    devices = []
+    devices: list[Device] = []
     for path in sorted(glob.glob("/sys/class/kfd/kfd/topology/nodes/*/properties")):
         try:
             with open(path) as f:

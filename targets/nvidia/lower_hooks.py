@@ -76,7 +76,7 @@ class NvidiaHooks(TargetHooks):
         func.attributes["passthrough"] = ir.ArrayAttr.get(pairs)
 
     # ------------------------------------------------------------------------------------------- printing, asserting
-    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[list[Any]]) -> None:
+    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
         from tilewright.targets.nvidia import lower_debug
 
         lower_debug.print_values(self, b, prefix, hex, is_signed, values)
