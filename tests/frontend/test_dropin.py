@@ -61,21 +61,21 @@ def run(script: str, *args: str, env: dict | None = None) -> subprocess.Complete
 def test_import_is_quick_and_light():
     result = run("""
         import sys, time
-        best = time.perf_counter()
+        best = time.process_time()
         import tilewright as triton
         import tilewright.language as tl
 
         @triton.jit
         def kernel(x): pass
 
-        took = time.perf_counter() - best
+        took = time.process_time() - best
         heavy = [m for m in ("torch_mlir", "mlir", "llvmlite", "numpy", "torch", "importlib.metadata") if m in sys.modules]
         print(took, heavy)
     """.replace("        @triton.jit\n        def kernel(x): pass\n\n", "        triton.jit, triton.cdiv, triton.autotune\n"))
     assert result.returncode == 0, result.stderr
     took, heavy = result.stdout.split(" ", 1)
     assert heavy.strip() == "[]"
-    assert float(took) < 0.3  # 0.1 is the aim; this machine may be busy
+    assert float(took) < 0.2  # of processor time; 0.1 is the aim, and the machine may be busy
 
 
 def test_install_as_triton():
