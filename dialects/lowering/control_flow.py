@@ -45,6 +45,74 @@ def _bind(ctx: LoweringContext, values: Sequence[Any], lowered: Sequence[Any]) -
         ctx.set(v, x)
 
 
+# ---------------------------------------------------------------------------------------- vectors across iterations
+def _lane_of(b: Any, value: Any) -> tuple[Any, int] | None:
+    """(vector, number) where ``value`` is one element of a vector."""
+    op = value.owner if hasattr(value.owner, "operands") else None  # a block argument's owner is its block
+    if op is None or op.name != "llvm.extractelement":
+        return None
+    number = b.constant_of(op.operands[1])
+    return None if number is None else (op.operands[0], int(number))
+
+
+def _whole(b: Any, values: Sequence[Any]) -> Any:
+    """The vector whose elements ``values`` are, all and in order; None where they are not."""
+    lanes = [_lane_of(b, v) for v in values]
+    first = lanes[0]
+    if first is None or first[0].type.shape[0] != len(values):
+        return None
+    return first[0] if all(lane is not None and lane[0] == first[0] and lane[1] == i for i, lane in enumerate(lanes)) else None
+
+
+def narrow_vectors(b: Any, values: Sequence[Any]) -> dict[int, list[int]]:
+    """Vectors of elements narrower than 32 bits of which all elements are among ``values``: by the number of the first one.
+
+    A loop that carries such elements one by one takes a loaded vector apart at the end of an iteration, and so waits there for a
+    load that only the next one needs.
+    """
+    found: dict[Any, dict[int, int]] = {}
+    for at, value in enumerate(values):
+        if value.type in (b.t_f16, b.t_bf16, b.t_i16, b.t_i8):
+            lane = _lane_of(b, value)
+            if lane is not None:
+                found.setdefault(lane[0], {}).setdefault(lane[1], at)
+    vectors = ([where[i] for i in range(len(where))] for vector, where in found.items() if len(where) == vector.type.shape[0])
+    return {positions[0]: positions for positions in vectors}
+
+
+def pack_carried(b: Any, values: Sequence[Any], vectors: dict[int, list[int]]) -> list[Any]:
+    """``values`` with those of each vector replaced by it, where its first element stood."""
+    if not vectors:
+        return list(values)
+    inside = {at for positions in vectors.values() for at in positions}
+    out = []
+    for at, value in enumerate(values):
+        if at in vectors:
+            elements = [values[i] for i in vectors[at]]
+            whole = _whole(b, elements)
+            out.append(b.pack_vector(elements) if whole is None else whole)
+        elif at not in inside:
+            out.append(value)
+    return out
+
+
+def unpack_carried(b: Any, packed: Sequence[Any], vectors: dict[int, list[int]]) -> list[Any]:
+    """The inverse of ``pack_carried``."""
+    if not vectors:
+        return list(packed)
+    inside = {at for positions in vectors.values() for at in positions}
+    out: list[Any] = [None] * (len(packed) + len(inside) - len(vectors))
+    rest = iter(packed)
+    for at in range(len(out)):
+        if at in vectors:
+            vector = next(rest)
+            for i, value in zip(vectors[at], b.unpack_vector(vector, len(vectors[at]))):
+                out[i] = value
+        elif at not in inside:
+            out[at] = next(rest)
+    return out
+
+
 @lowers("scf.for")
 def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     b, node = ctx.b, ctx.node
@@ -52,27 +120,27 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     initial = [ctx.get(v) for v in node.operands[3:]]
     region = node.regions[0]
     unsigned = "unsignedCmp" in op.attributes
-    types = [lower.type, *(v.type for v in flatten(initial))]
-    header = b.block(types)
+    vectors = narrow_vectors(b, flatten(initial)) if ctx.hooks.carries_vectors else {}
+    first = pack_carried(b, flatten(initial), vectors)
+    header = b.block([lower.type, *(v.type for v in first)])
     body = b.block(after=header)
-    b.br(header, [lower, *flatten(initial)])
+    b.br(header, [lower, *first])
     b.set_block(header)
-    induction, *flat = header.arguments
-    carried = unflatten(flat, initial)
+    induction, *arguments = header.arguments
     compare = b.icmp("ult" if unsigned else "slt", induction, upper)
     b.set_block(body)
-    _bind(ctx, region.args, [[induction], *carried])
+    _bind(ctx, region.args, [[induction], *unflatten(unpack_carried(b, arguments, vectors), initial)])
     ctx.lower_ops(region.ops[:-1])
     last = region.ops[-1]
     yielded = [ctx.get(v) for v in last.operands]
     _check_views(initial, yielded, "a loop")
     b.loc = op.location
-    b.br(header, [b.add(induction, step), *flatten(yielded)])
+    b.br(header, [b.add(induction, step), *pack_carried(b, flatten(yielded), vectors)])
     after = b.block()
     b.set_block(header)
     b.cond_br(compare, body, after)
     b.set_block(after)
-    return carried
+    return unflatten(unpack_carried(b, arguments, vectors), initial)
 
 
 @lowers("scf.if")

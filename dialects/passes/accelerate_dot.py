@@ -14,7 +14,8 @@ Choices:
   the first operand of a following dot, have it so); ``capabilities.extra["transposed_accumulators"] = False`` says never.
 - tf32x3, bf16x3, bf16x6: f32 operands are cut into parts of the narrower type, whose products are added from the smallest up
   (passes/split_dot.py); on a target without such rows they are computed by f32 rows or FMA, which is no less exact.
-- k_width: what the instruction holds consecutively, or as many as make 32 bits of the narrower type that was loaded.
+- k_width: what the instruction holds consecutively, or as many as make 32 bits of the narrower type that was loaded;
+  ``capabilities.extra["k_pack"]`` times as many where the target's options ask for it.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
         k_width = native_k_width(row)
         if not fed:
             narrow = min(_loaded_bits(function, dot.operands[0]), _loaded_bits(function, dot.operands[1]))
-            wide = 32 // max(8, narrow)
+            wide = max(32 // max(8, narrow), k_width * int(ctx.capabilities.extra.get("k_pack", 1)))
             if wide > k_width and sizes[2] >= row.k * (wide // k_width):
                 k_width = wide
     for i in (0, 1):

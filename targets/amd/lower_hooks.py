@@ -25,6 +25,7 @@ class AmdHooks(TargetHooks):
     global_address_space = 1
     shared_address_space = 3
     has_async_copy = False
+    carries_vectors = True
 
     def __init__(self, arch: str, options: Any):
         self.arch, self.options = arch, options

@@ -9,9 +9,10 @@ from tilewright.dialects.errors import ArgumentError
 
 @dataclass(frozen=True)
 class AmdOptions:
-    """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: occupancy to aim at
-    (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instruction. kpack: accepted for
-    Triton's sake; the layouts already load the widest vectors. enable_fp_fusion: a·b+c may become one rounding."""
+    """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: waves a SIMD unit at least,
+    for which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions
+    (0: by the tile). kpack: 1 or 2, times as many k a lane reads at once of operands in shared memory. enable_fp_fusion: a·b+c
+    may become one rounding. What depends on the architecture is checked by ``check_options``."""
 
     num_warps: int = 4
     num_stages: int = 2
@@ -25,11 +26,24 @@ class AmdOptions:
     default_dot_input_precision: str = "ieee"
 
     def __post_init__(self) -> None:
-        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > 16:
-            raise ArgumentError(f"num_warps is {self.num_warps}; allowed are 1, 2, 4, 8, 16")
+        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > 32:
+            raise ArgumentError(f"num_warps is {self.num_warps}; allowed are 1, 2, 4, 8, 16 and, on waves of 32 lanes, 32")
         if self.num_stages < 1:
             raise ArgumentError(f"num_stages is {self.num_stages}; at least 1 is needed")
         if self.num_ctas != 1:
             raise ArgumentError("num_ctas must be 1: AMD GPUs have no clusters of work-groups")
         if self.matrix_instr_nonkdim not in (0, 16, 32):
             raise ArgumentError(f"matrix_instr_nonkdim is {self.matrix_instr_nonkdim}; allowed are 0 (automatic), 16, 32")
+        if self.kpack not in (1, 2):
+            raise ArgumentError(f"kpack is {self.kpack}; allowed are 1 and 2")
+
+
+def check_options(arch: str, wave_size: int, options: AmdOptions) -> None:
+    """Raises ArgumentError for what ``arch``, of waves of ``wave_size`` lanes, does not have."""
+    if options.num_warps * wave_size > 1024:
+        raise ArgumentError(f"num_warps is {options.num_warps}; {arch} has waves of {wave_size} lanes and work-groups of up to 1024")
+    most = 8 if wave_size == 64 else 16
+    if not 0 <= options.waves_per_eu <= most:
+        raise ArgumentError(f"waves_per_eu is {options.waves_per_eu}; {arch} allows 0 (automatic) to {most}")
+    if options.matrix_instr_nonkdim == 32 and wave_size == 32:
+        raise ArgumentError(f"matrix_instr_nonkdim is 32; the matrix instructions of {arch} are 16 × 16: leave it at 0 or 16")

@@ -6,17 +6,28 @@ from typing import Any
 
 from tilewright.dialects.passes import lazy_pass, shared_pass, tt_passes, ttg_passes
 from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
+from tilewright.targets.amd.capabilities import capabilities
+from tilewright.targets.amd.options import check_options
+
+_PASSES = "tilewright.targets.amd.passes"
 
 
 def pipeline(arch: str, options: Any) -> Pipeline:
-    """Stages ttir, ttgir, llir (optimised LLVM IR), amdgcn (text), hsaco (code object; nothing without a linker)."""
-    return Pipeline((
+    """Stages ttir, ttgir, llir (optimised LLVM IR), amdgcn (text), hsaco (code object; nothing without a linker).
+
+    Raises ArgumentError for options that ``arch`` does not have.
+    """
+    check_options(arch, capabilities(arch).warp_size, options)
+    stages = Pipeline((
         Stage("ttir", tt_passes()),
         Stage("ttgir", ttg_passes()),
         Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
         Stage("amdgcn", (), _to_amdgcn),
         Stage("hsaco", (), _to_hsaco),
-    )).insert_after("pipeline_loops", lazy_pass("order_shared_accesses", "tilewright.targets.amd.passes.order_shared_accesses:run"))
+    ))
+    if options.matrix_instr_nonkdim or options.kpack != 1:
+        stages = stages.insert_before("accelerate_dot", lazy_pass("apply_matrix_options", f"{_PASSES}.apply_matrix_options:run"))
+    return stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
