@@ -110,6 +110,45 @@ def test_install_as_triton():
     assert result.returncode == 0, result.stderr
 
 
+TUTORIAL = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+    @triton.jit
+    def add_kernel(x_ptr, y_ptr, output_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
+        pid = tl.program_id(axis=0)
+        block_start = pid * BLOCK_SIZE
+        offsets = block_start + tl.arange(0, BLOCK_SIZE)
+        x = tl.load(x_ptr + offsets)
+        y = tl.load(y_ptr + offsets)
+        output = x + y
+        tl.store(output_ptr + offsets, output)
+
+    x, y = torch.rand(4096, device=DEVICE), torch.rand(4096, device=DEVICE)
+    output = torch.full_like(x, float("nan"))
+    grid = lambda meta: (triton.cdiv(output.numel(), meta["BLOCK_SIZE"]),)
+    add_kernel[grid](x, y, output, output.numel(), BLOCK_SIZE=1024)
+    assert torch.equal(output, x + y)
+    print("right,", triton.__name__)
+"""
+
+
+@pytest.mark.parametrize("way", ["run", "install_as_triton"])
+def test_the_first_tutorial(tmp_path, way):
+    """Triton's vector add, without a mask, in a file that says ``import triton``."""
+    pytest.importorskip("torch")
+    script = tmp_path / "tutorial.py"
+    script.write_text(textwrap.dedent(TUTORIAL))
+    how = (["-m", "tilewright.cli", "run", str(script)] if way == "run" else
+           ["-c", f"import runpy, tilewright; tilewright.install_as_triton(); runpy.run_path({str(script)!r})"])
+    result = subprocess.run([sys.executable, *how], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "right, tilewright\n"
+
+
 def test_another_triton_is_not_replaced():
     result = run("""
         import sys, types

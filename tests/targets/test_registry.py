@@ -62,7 +62,7 @@ def world(monkeypatch):
 
 def test_shipped_targets_are_entry_points():
     registry.reload()
-    assert registry.names() == ["nvidia", "amd", "cpu"]
+    assert [n for n in registry.names() if n in ("nvidia", "amd", "cpu")] == ["nvidia", "amd", "cpu"]  # others may be installed
 
 
 def test_loaded_lazily_and_by_alias(world):
