@@ -133,9 +133,12 @@ def ulp_distance(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
 
     def ordered(x: torch.Tensor) -> np.ndarray:
         bits = bits_of(x).astype(np.uint64)
-        return np.where(bits & sign, -(bits & (sign - np.uint64(1))).astype(np.int64), bits.astype(np.int64)).astype(np.float64)
+        return np.where(bits & sign, -(bits & (sign - np.uint64(1))).astype(np.int64), bits.astype(np.int64))
 
-    distance = np.abs(ordered(a) - ordered(b))
+    i, j = ordered(a), ordered(b)
+    rough = np.abs(i.astype(np.float64) - j.astype(np.float64))
+    with np.errstate(over="ignore"):
+        distance = np.where(rough < 2.0**40, np.abs(i - j).astype(np.float64), rough)
     nan_a, nan_b = np.isnan(wide(a)), np.isnan(wide(b))
     return np.where(nan_a & nan_b, 0.0, np.where(nan_a != nan_b, np.inf, distance))
 

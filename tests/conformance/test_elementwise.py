@@ -108,7 +108,7 @@ def test_functions(dtype):
 def test_libdevice(dtype):
     x = special_floats(dtype, 256, rng_of(dtype, 5))
     x[128:] = (x[128:].to(torch.float64).nan_to_num(0, 1, 1).remainder(1.0) - 0.5).to(x.dtype) * 2
-    table = [(f"libdevice.{f}(a)", {"ulp": u * 8 if dtype == "fp64" else u}) for f, u in _LIBDEVICE.items()]
+    table = [(f"libdevice.{f}(a)", {"ulp": (u if ON_CPU else max(u, 3)) * (8 if dtype == "fp64" else 1)}) for f, u in _LIBDEVICE.items()]
     assert expressions(table, {"a": x}, num_warps=4) >= len(table) - 2
 
 
