@@ -170,4 +170,4 @@ class AmdHooks(TargetHooks):
 
 
 def _bits(type: Any) -> int:
-    return {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}.get(str(type)) or (ir.IntegerType(type).width if ir.IntegerType.isinstance(type) else 64)
+    return {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}.get(str(type)) or (type.width if isinstance(type, ir.IntegerType) else 64)
