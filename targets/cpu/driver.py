@@ -30,8 +30,8 @@ def num_threads() -> int:
 
 
 _local = threading.local()
-_failures: list[str] = []
-_tables: dict[int, list[str]] = {}  # thread → messages of the kernel it runs
+_running: dict[int, tuple[Sequence[str], list[str]]] = {}  # thread → messages of the kernel it runs, and the launch's failures
+_WORTH_THREADS = 100e-6  # seconds of work below which waking other threads costs more than it saves
 
 
 def _scratch(size: int) -> int:
@@ -46,7 +46,7 @@ def _scratch(size: int) -> int:
 def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) -> None:
     import numpy as np
 
-    table = _tables[threading.get_ident()]
+    table = _running[threading.get_ident()][0]
     as_hex, name = table[kind].startswith("hex "), table[kind].split()[-1]
     dtype = {"i1": "i1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}[name]
     size = np.dtype(dtype).itemsize * count
@@ -57,13 +57,15 @@ def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) 
 
 @ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4)
 def _assert(text: int, x: int, y: int, z: int) -> None:
-    _failures.append(f"device_assert failed in program ({x}, {y}, {z}): {_tables[threading.get_ident()][text]}")
+    messages, failures = _running[threading.get_ident()]
+    failures.append(f"device_assert failed in program ({x}, {y}, {z}): {messages[text]}")
 
 
 class Loaded:
-    """An object in memory. ``function``: its entry's address."""
+    """An object in memory. ``function``: its entry's address. ``seconds``: a program's time in the last launch, 0 before the first."""
 
     n_regs = n_spills = 0
+    seconds = 0.0
 
     def __init__(self, obj: bytes, metadata: Mapping[str, Any]):
         import llvmlite.binding as llvm
@@ -140,17 +142,25 @@ class CpuDriver:
             values = list(args)
             for i in pointers:
                 values[i] = address(values[i])
-            slots = ctypes.create_string_buffer(packer.pack(*values), max(packer.size, 8))
+            try:
+                slots = ctypes.create_string_buffer(packer.pack(*values), max(packer.size, 8))
+            except (struct.error, OverflowError) as e:
+                raise ArgumentError(f"the arguments {values!r} do not fit the kernel's types ({', '.join(signature)}): {e}") from None
             where = ctypes.addressof(slots)
             total = gx * gy * gz
-            call = handle.call
+            call, failures = handle.call, []
 
             def chunk(begin: int, end: int) -> None:
                 if messages:
-                    _tables[threading.get_ident()] = messages
+                    _running[threading.get_ident()] = messages, failures
                 call(where, begin, end, gx, gy, gz, _scratch(scratch_bytes))
 
+            if total <= 0:
+                return
             workers = min(self._threads, total)
+            if 0 < handle.seconds * total < _WORTH_THREADS:
+                workers = 1
+            start = time.perf_counter()
             if workers <= 1:
                 chunk(0, total)
             else:
@@ -171,9 +181,9 @@ class CpuDriver:
                 work()
                 for future in others:
                     future.result()
-            if _failures:
-                found, _failures[:] = list(_failures), []
-                raise KernelAssertionError(found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
+            handle.seconds = (time.perf_counter() - start) * workers / total
+            if failures:
+                raise KernelAssertionError(failures[0] + (f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""))
 
         return launch
 

@@ -18,6 +18,11 @@ _RUNTIME = frozenset({"memcpy", "memset", "memmove", "fmod", "fmodf", "round", "
 
 @cache
 def target_machine(arch: str) -> Any:
+    """The TargetMachine to compile with."""
+    return new_target_machine(arch)
+
+
+def new_target_machine(arch: str) -> Any:
     """llvmlite's TargetMachine; "native" is the host's processor with all its features."""
     import llvmlite.binding as llvm
 

@@ -57,6 +57,7 @@ class TileLowering:
         self.env: dict[Any, Any] = {}
         self.program: list[Any] = []
         self.grid: list[Any] = []
+        self.failed: Any = None  # the flag of an assertion after which the rest of the block is to be skipped
         self.destination: dict[Any, Buffer] = {}  # where the maker of a value may put it
         self._declared: set[str] = set()
         self._sinks: dict[Any, set[Any]] = {}
@@ -109,9 +110,23 @@ class TileLowering:
     # ----------------------------------------------------------------------------------------------------- walk
     def block(self, ops: Sequence[Any]) -> None:
         """Lower the ops of a block, the terminator not included. Scratch taken here is free again afterwards."""
-        for op in ops:
+        for i, op in enumerate(ops):
             self.b.loc = op.location
             self.lower(op)
+            if op.name == "tt.assert" and self.failed is not None:
+                self._unless_failed(ops[i + 1:])
+                return
+
+    def _unless_failed(self, ops: Sequence[Any]) -> None:
+        """The rest of the program, where its assertion holds."""
+        b = self.b
+        ok, self.failed = b.cmpi("eq", b.load(self.failed, b.i8), b.const(b.i8, 0)), None
+
+        def rest() -> list[Any]:
+            self.block(ops)
+            return []
+
+        b.if_(ok, rest, None, [])
 
     def lower(self, op: Any) -> None:
         try:
@@ -310,14 +325,22 @@ def print_(lo: TileLowering, op: Any) -> list[Any]:
 
 @lowers("tt.assert")
 def assert_(lo: TileLowering, op: Any) -> list[Any]:
-    """Calls ``tilewright_cpu_assert(message, x, y, z)`` for the first element that does not hold; the launch then raises."""
+    """Calls ``tilewright_cpu_assert(message, x, y, z)`` for elements that do not hold; the launch then raises. An assertion that
+    stands in the function's own block ends the program; in a loop or branch the program goes on."""
     b = lo.b
+    flag = None
+    block = op.block if hasattr(op, "block") else op.operation.block
+    if block.owner.operation.name == "func.func":
+        flag = lo.arena.take([1], b.i8, wide=True).ptr
+        b.store(b.const(b.i8, 0), flag)
     lo.declare_callback("tilewright_cpu_assert", [b.i32] * 4)
     held = lo.env[op.operands[0]]
     message = lo.message(ir.StringAttr(op.attributes["message"]).value)
 
     def fail() -> list[Any]:
         b.op("func.call", [message, *lo.program], [], {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_assert")})
+        if flag is not None:
+            b.store(b.const(b.i8, 1), flag)
         return []
 
     def check(ok: Any) -> None:
@@ -331,6 +354,7 @@ def assert_(lo: TileLowering, op: Any) -> list[Any]:
         each(b, held.shape, 1, lambda index: check(held.lanes(index, 1)))
     else:
         check(held)
+    lo.failed = flag
     return []
 
 
