@@ -502,9 +502,11 @@ class _Assigner:
         for node in nodes:
             if node.name == _CONVERT or node.name in ("scf.yield", "tt.reduce_return", "tt.scan_return", "scf.condition"):
                 continue
-            if node.name in _LOOPS or node.name == "scf.if" or is_removable(node):
+            if node.name in _LOOPS or node.name == "scf.if":
                 continue
-            if any(type_info(v.type).shape is not None for v in (*node.operands, *node.results)):
+            takes, gives = (any(type_info(v.type).shape is not None for v in values) for values in (node.operands, node.results))
+            # demand goes by layouts, which scalars have none of: what makes a scalar of a tensor asks for itself
+            if (takes or gives) and (not is_removable(node) or (takes and not gives)):
                 self.realise_node(node)
                 self.drain()
         # carried values that nothing asked for still have to be of one type
