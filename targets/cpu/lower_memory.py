@@ -128,9 +128,10 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
     mask_run = _constant_mask_run(lo, mask) if mask is not None and isinstance(on_tile, Tile) else 1 << 30
     lanes = width(pointers)
     if lanes > run and not volatile and (other is None or _uniform(other)):
-        column = _column(lo, pointer, mask, pointers.shape)
+        column = _column(lo, pointer, pointers.shape)
         if column is not None:
-            return [_load_columns(lo, pointers, on_tile, other_tile, column, element)]
+            uniform = mask is None or not lo.is_tile(mask) or lo.axis.get(mask).constancy[column] >= min(VECTOR_LANES, pointers.shape[column])
+            return [_load_columns(lo, pointers, on_tile, other_tile, column, element, uniform, read_one)]
     careful = run < lanes or (mask is not None and mask_run < lanes and size < 4)
     spill = _Spill(lo, lanes, kind) if careful and lanes > 1 else None
 
@@ -172,18 +173,19 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
     return [tile if _may_wait(lo, op) and not volatile else lo.forced(tile, op.results[0])]
 
 
-def _column(lo: TileLowering, pointer: Any, mask: Any, shape: Any) -> int | None:
-    """A dim other than the last along which the elements are contiguous under one mask value, in whole vectors."""
+def _column(lo: TileLowering, pointer: Any, shape: Any) -> int | None:
+    """A dim other than the last along which whole vectors of elements are contiguous."""
     info = lo.axis.get(pointer)
     for d in range(len(shape) - 1):
         n = min(VECTOR_LANES, shape[d])
-        if n > 1 and info.contiguity[d] >= n and (mask is None or not lo.is_tile(mask) or lo.axis.get(mask).constancy[d] >= n):
+        if n > 1 and info.contiguity[d] >= n:
             return d
     return None
 
 
-def _load_columns(lo: TileLowering, pointers: Tile, on_tile: Any, other_tile: Any, d: int, element: Any) -> Buffer:
-    """The tile in scratch memory, read by vectors along dim ``d`` and written an element at a time."""
+def _load_columns(lo: TileLowering, pointers: Tile, on_tile: Any, other_tile: Any, d: int, element: Any, uniform: bool, read_one: Any) -> Buffer:
+    """The tile in scratch memory, read by vectors along dim ``d`` and written an element at a time. ``uniform``: whether the mask has
+    one value a vector."""
     b = lo.b
     kind = storage_type(b, element)
     out = lo.arena.take(pointers.shape, element, wide=True)
@@ -191,26 +193,50 @@ def _load_columns(lo: TileLowering, pointers: Tile, on_tile: Any, other_tile: An
     vector = b.vec(n, kind)
     order = [i for i in range(len(out.shape)) if i != d] + [d]
 
+    def scalar(held: Any, index: list[Any]) -> Any:
+        return held.lanes(index, 1) if isinstance(held, Tile) else held
+
+    def put(index: list[Any], raw: Any) -> list[Any]:
+        values = from_storage(b, raw, element)
+        for i in range(n):
+            out.put(_at(b, index, d, b.idx(i)), b.extract(values, i))
+        return []
+
     def body(place: list[Any]) -> None:
         index: list[Any] = [None] * len(order)
         for i, v in zip(order, place):
             index[i] = v
-
-        def scalar(held: Any) -> Any:
-            return held.lanes(index, 1) if isinstance(held, Tile) else held
-
         address = b.to_ptr(pointers.lanes(index, 1))
         if on_tile is None:
-            raw = b.load(address, vector)
-        else:
-            default = b.const(vector, 0) if other_tile is None else b.broadcast(to_storage(b, scalar(other_tile), element), n)
-            raw = b.if_(scalar(on_tile), lambda: [b.load(address, vector)], lambda: [default], [vector])[0]
-        values = from_storage(b, raw, element)
-        for i in range(n):
-            out.put([*index[:d], b.add(index[d], b.idx(i)), *index[d + 1:]], b.extract(values, i))
+            put(index, b.load(address, vector))
+            return
+        if uniform:
+            default = b.const(vector, 0) if other_tile is None else b.broadcast(to_storage(b, scalar(other_tile, index), element), n)
+            put(index, b.if_(scalar(on_tile, index), lambda: [b.load(address, vector)], lambda: [default], [vector])[0])
+            return
+        on = scalar(on_tile, index)
+        for i in range(1, n):
+            on = b.bin("arith.andi", on, scalar(on_tile, _at(b, index, d, b.idx(i))))
+
+        def one_by_one() -> list[Any]:
+            def one(i: Any, _: list[Any]) -> list[Any]:
+                where = _at(b, index, d, i)
+                raw = read_one(pointers.lanes(where, 1), scalar(on_tile, where), None if other_tile is None else scalar(other_tile, where))
+                out.put(where, from_storage(b, raw, element))
+                return []
+
+            b.for_(b.idx(0), b.idx(n), b.idx(1), [], one)
+            return []
+
+        b.if_(on, lambda: put(index, b.load(address, vector)), one_by_one, [])
 
     each(b, [out.shape[i] for i in order], n, body)
     return out
+
+
+def _at(b: Any, index: list[Any], d: int, more: Any) -> list[Any]:
+    """``index`` moved on along dim ``d``."""
+    return [*index[:d], b.add(index[d], more), *index[d + 1:]]
 
 
 def _may_wait(lo: TileLowering, op: Any) -> bool:

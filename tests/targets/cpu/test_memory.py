@@ -263,3 +263,22 @@ def test_atomic_operations(op):
     expected = {"max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
                 "xchg": lambda a, b: b, "cas": lambda a, b: np.where(a == b, b + 1, a)}[op](before, y)
     assert np.array_equal(old, before) and np.array_equal(x, expected)
+
+
+@triton.jit
+def row_mask_columns_kernel(src, dst, k, stride, OTHER: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, cols = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(src + rows + cols * stride, mask=(rows < k) & (cols != 3), other=OTHER)
+    tl.store(dst + rows * N + cols, x)
+
+
+@pytest.mark.parametrize("k", [0, 7, 16, 23, 32])
+@pytest.mark.parametrize("other", [-5, None])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float16"])
+def test_columns_under_a_mask_of_rows(k, other, dtype):
+    x, out = values((16, 32), dtype), np.zeros((32, 16), dtype)
+    row_mask_columns_kernel[(1,)](x, out, k, 32, OTHER=other, M=32, N=16)
+    expected = np.full((32, 16), other or 0, dtype)
+    expected[:k] = x.T[:k]
+    expected[:, 3] = other or 0
+    assert np.array_equal(out, expected)
