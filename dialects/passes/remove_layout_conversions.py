@@ -46,7 +46,7 @@ _LOOPS = ("scf.for", "scf.while")
 _FIXED = frozenset(("tt.dot", "tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas", "tt.cat"))
 _SHAPE_OPS = frozenset(("tt.expand_dims", "tt.broadcast", "tt.trans", "tt.reshape", "tt.join", "tt.split"))
 # operands are taken in any layout
-_TAKES_ANY = frozenset(("tt.print", "tt.assert", "ttg.local_alloc", "ttg.local_store"))
+_TAKES_ANY = frozenset(("tt.print", "tt.assert", "tt.unsplat", "ttg.local_alloc", "ttg.local_store"))
 _MAX_DEPTH = 24  # how far up a conversion is pushed
 _FREE_OPS = 8  # ops an element by which repeating a free value may exceed a conversion
 

@@ -150,6 +150,25 @@ def test_offsets_are_repeated_but_long_computations_converted(rounds, converted)
         assert len(conversions(run_passes(str(t), context(), *PASSES)[1])) == converted
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_what_goes_to_a_scalar_is_read_in_the_layout_it_has(used):
+    """A reduction of a whole row, and tt.unsplat: no layout of their results asks for their operands."""
+    t = Text([("x", ptr("f16"), 16), ("o", ptr("f32"), 16)])
+    row = t.load(t.addptr(t.args[0], t.range(2048)))  # 8 elements a thread, not the default's 1
+    total = t.reduce(t.cast("arith.extf", row, "f32"), 0, "arith.addf")
+    if used:
+        wide = t.bin("arith.mulf", t.cast("arith.extf", row, "f32"), total)
+        t.store(t.addptr(t.args[1], t.range(2048)), wide)
+    one = t.op("tt.reshape", [t.splat(total, (1,))], (1, 1), "f32", "allow_reorder = false")
+    t.store(t.args[1], t.op("tt.unsplat", [one], (), "f32"))
+    with mlir_context():
+        _, f = run_passes(str(t), context(), *PASSES)
+        assert conversions(f) == []
+        (reduce,) = (n for n in f.nodes() if n.name == "tt.reduce")
+        (load,) = (n for n in f.nodes() if n.name == "tt.load")
+        assert type_info(reduce.operands[0].type).encoding == type_info(load.results[0].type).encoding
+
+
 def test_row_statistics_are_stored_from_the_layout_they_are_in():
     t = Text([("x", ptr("f32"), 16), ("o", ptr("f32"), 16)])
     i, j = t.range(32), t.range(128)

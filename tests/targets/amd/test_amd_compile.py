@@ -90,8 +90,8 @@ def test_matrix_instr_nonkdim_chooses_the_instruction():
 
 
 def test_waves_per_eu_limits_registers():
-    free = compile_matmul("gfx942", (128, 128, 32)).metadata.registers
-    limited = compile_matmul("gfx942", (128, 128, 32), waves_per_eu=4).metadata
+    free = compile_matmul("gfx942", (128, 128, 64)).metadata.registers
+    limited = compile_matmul("gfx942", (128, 128, 64), waves_per_eu=4).metadata
     assert limited.registers <= 128 < free
 
 
