@@ -274,13 +274,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "erf": _per_element(math.erf), "erfc": _per_element(math.erfc), "lgamma": _per_element(math.lgamma),
     "tgamma": _per_element(math.gamma), "fdim": lambda x, y: np.maximum(x - y, 0), "fmax": np.fmax, "fmin": np.fmin,
     "remainder": _per_element(math.remainder), "div_rn": np.divide, "mul_rn": np.multiply, "add_rn": np.add,
-    "sub_rn": np.subtract, "rcp_rn": lambda x: 1 / x, "sqrt_rn": np.sqrt, "exp10": lambda x: 10.0**x,
+    "sub_rn": np.subtract, "rcp_rn": lambda x: 1 / x, "sqrt_rn": np.sqrt,
     "fast_logf": np.log, "fast_log2f": np.log2, "fast_sinf": np.sin, "fast_cosf": np.cos, "fast_tanf": np.tan,
     "fast_tanhf": np.tanh, "fast_dividef": np.divide, "fast_powf": _pow, "fast_log10f": np.log10,
 }
 _LIBDEVICE: dict[str, Op] = {name: _wide(fn) for name, fn in _FUNCTIONS.items()}
 _LIBDEVICE |= {"exp": _wide(np.exp, True), "exp2": _wide(np.exp2, True), "fast_expf": _wide(np.exp, True),
-               "fast_exp2f": _wide(np.exp2, True)}
+               "fast_exp2f": _wide(np.exp2, True), "exp10": _wide(lambda x: 10.0**x, True), "fast_exp10f": _wide(lambda x: 10.0**x, True)}
 for _name in ("exp", "exp2", *_FUNCTIONS):
     OPS[f"math.{_name}"] = _LIBDEVICE[_name]
 OPS["tt.precise_sqrt"] = _LIBDEVICE["sqrt"]
