@@ -111,7 +111,7 @@ class Random:
         """A tensor of ``shape`` out of the pool, or a new one."""
         t, draw = self.t, self.draw
         fitting = [v for v in pool if v.shape == shape]
-        kind = draw(st.integers(0, 13))
+        kind = draw(st.integers(0, 14))
         if fitting and (kind < 4 or depth > 2):
             return draw(st.sampled_from(fitting))
         if depth > 2 or kind == 4:
@@ -141,6 +141,9 @@ class Random:
                 x, y = t.split(other)
                 return t.op("tt.reshape", [t.op("tt.join", [y, x], other.shape, "f32")], shape, "f32", "allow_reorder = false")
             return t.split(source)[draw(st.integers(0, 1))]
+        if kind == 14:  # through a scalar
+            row = self.make(pool, draw(st.sampled_from([(self.m,), (self.n,)])), depth + 1)
+            return t.splat(t.reduce(row, 0, draw(st.sampled_from(["arith.addf", "arith.maxnumf"]))), shape)
         if kind == 12 and len(shape) == 1:
             half = (shape[0] // 2,)
             return t.op("tt.cat", [self.make(pool, half, depth + 1) for _ in range(2)], shape, "f32")
@@ -218,7 +221,7 @@ def check_random(text, machine):
     same(both(text, lambda: [data(4096, 0), poisoned(1 << 16), 300], context(*machine)))
 
 
-@settings(max_examples=30, **QUICK)
+@settings(max_examples=20, **QUICK)
 @given(programs(), MACHINES)
 def test_random_programs(text, machine):
     check_random(text, machine)
