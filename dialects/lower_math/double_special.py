@@ -72,7 +72,7 @@ def _exp2_sum(b: Any, high: Any, low: Any) -> Any:
         return b.fmul(b.fmul(power, scale(half)), scale(b.sub(number, half)))
 
 
-@defined("pow", "f64", ulp=10.0, arity=2)
+@defined("pow", "f64", ulp=16.0, arity=2)
 def pow(b: Any, x: Any, y: Any) -> Any:
     """2^(y log2 |x|) with the logarithm as a sum of two; the sign by y's parity. C's special values."""
     zero, one, infinity = (_c(b, v) for v in (0.0, 1.0, float("inf")))

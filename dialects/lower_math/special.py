@@ -34,7 +34,7 @@ def erf(b: Any, x: Any) -> Any:
     return b.select(b.fcmp("uno", x, x), x, b.copysign(result, x))
 
 
-@defined("erfc", "f32", ulp=7.0)
+@defined("erfc", "f32", ulp=9.0)
 def erfc(b: Any, x: Any) -> Any:
     """1 - erf x near 0; e^(-x^2) P((x - 2) / (x + 2)) on the right, 2 minus that on the left. Subnormal results are flushed."""
     magnitude = b.fabs(x)
