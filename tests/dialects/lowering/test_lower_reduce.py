@@ -106,3 +106,18 @@ def test_a_scan_keeps_its_order(name, axis, reverse):
     for got, want in ((om, fm), (oc, fc)):
         want = np.moveaxis(want, 0, axis)
         np.testing.assert_array_equal(got, np.flip(want, axis) if reverse else want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("warps", [8, 16])
+def test_a_scan_over_many_warps_reuses_its_scratch_without_races(warps, reverse):
+    """Three and four rounds through shared memory alternate between two regions."""
+    n = warps * 32 * 4
+    encoding = blocked([2], [32], [warps], [0])
+    t = Text(ptr("x", "i32"), ptr("o", "i32"))
+    (r,) = scan(t, [t.load("%x", "i32", [n], encoding)], ["i32"], [n], 0, encoding, "%r = arith.addi %a0, %b0 : i32", "%r", reverse)
+    t.store("%o", r, "i32", [n], encoding)
+    x = np.random.default_rng(0).integers(-9, 9, n).astype(np.int32)
+    out = np.zeros_like(x)
+    t.kernel(warps, 32).run(x, out)
+    np.testing.assert_array_equal(out, x[::-1].cumsum()[::-1] if reverse else x.cumsum())
