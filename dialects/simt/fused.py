@@ -1,0 +1,48 @@
+"""a·b + c of float64 arrays rounded once, which numpy has no function for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b rounded, and exactly what that lost (Knuth)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    t = a * 134217729.0  # 2^27 + 1
+    high = t - (t - a)
+    return high, a - high
+
+
+def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """a·b rounded, and exactly what that lost (Dekker)."""
+    p = a * b
+    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def fma64(a: Array, b: Array, c: Array) -> Array:
+    """Correctly rounded for normal numbers (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+    rounding to odd", 2008); where something is not finite or a product is near the ends of the range, the product is rounded."""
+    plain = a * b + c
+    with np.errstate(all="ignore"):
+        # magnitudes at which every intermediate number is exact
+        size, other = np.abs(a * b), np.abs(c)
+        safe = np.isfinite(plain) & (size < 2.0**990) & (size > 2.0**-900) & (other < 2.0**990) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990)
+        high, low = _two_product(a, b)
+        t, rest = _two_sum(c, low)
+        v, w = _two_sum(high, t)
+        z, lost = _two_sum(rest, w)
+        bits = np.ascontiguousarray(z).view(np.int64)
+        # to odd: an inexact sum with an even last bit goes to its neighbour on the side of the exact one
+        step = np.where((lost > 0) == (z > 0), 1, -1)
+        odd = np.where((lost != 0) & (bits & 1 == 0), bits + step, bits).view(np.float64)
+        return np.where(safe, v + odd, plain)
