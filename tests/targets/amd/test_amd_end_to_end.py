@@ -4,6 +4,8 @@ The executor's matrix instructions are written from the ISA manuals (targets/amd
 races and unwritten shared memory while it computes.
 """
 
+import re
+
 import attention as attention_example
 import layer_norm as layer_norm_example
 import matmul as matmul_example
@@ -14,6 +16,7 @@ import tilewright
 import tilewright.language as tl
 import vector_add as vector_add_example
 from tilewright.dialects.simt import SimtError
+from tilewright.targets.amd.simulate import fp8_table
 
 WAVE64, WAVE32 = ("gfx942", "gfx90a", "gfx950"), ("gfx1100", "gfx1201")
 ARCHS = (*WAVE64, *WAVE32)
@@ -159,3 +162,56 @@ def wild_kernel(x, offset, B: tl.constexpr):
 def test_out_of_bounds_is_an_error(arch):
     with pytest.raises(SimtError, match=r"global load out of bounds.*wild_kernel, llvm.load at"):
         wild_kernel[(1,)](np.zeros(64, np.int32), 1 << 45, B=64)
+
+
+@tilewright.jit
+def math_kernel(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    tl.store(out + i, tl.exp(v))
+    tl.store(out + N + i, tl.exp2(v))
+    tl.store(out + 2 * N + i, tl.sqrt(tl.abs(v)))
+    tl.store(out + 3 * N + i, tl.rsqrt(tl.abs(v)))
+    tl.store(out + 4 * N + i, 1.0 / v)
+    tl.store(out + 5 * N + i, tl.log2(tl.abs(v)))
+    tl.store(out + 6 * N + i, tl.log(tl.abs(v)))
+
+
+def test_native_math(arch):
+    x = normal(256, np.float32) * 20
+    out = np.full((7, 256), np.nan, np.float32)
+    kernel = math_kernel[(1,)](x, out, 256)
+    v = x.astype(np.float64)
+    a = np.abs(v)
+    expected = np.stack([np.exp(v), np.exp2(v), np.sqrt(a), 1 / np.sqrt(a), 1 / v, np.log2(a), np.log(a)])
+    np.testing.assert_allclose(out, expected, rtol=6e-6)  # exp: |x|·2^-24 for the product
+    np.testing.assert_allclose(out[1:], expected[1:], rtol=3e-7)
+    text = kernel.asm["amdgcn"]
+    for opcode in ("v_exp_f32", "v_sqrt_f32", "v_rsq_f32", "v_rcp_f32", "v_log_f32"):
+        assert opcode in text
+    assert "v_div_scale" not in text
+
+
+@tilewright.jit
+def fp8_kernel(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, A: tl.constexpr, B: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + m[:, None] * K + k[None, :]).to(A, bitcast=True)
+    y = tl.load(b + k[:, None] * N + n[None, :]).to(B, bitcast=True)
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(x, y))
+
+
+@pytest.mark.parametrize("target, kinds", [("gfx942", ("float8e4b8", "float8e5b16")), ("gfx950", ("float8e4nv", "float8e5")),
+                                           ("gfx1201", ("float8e4nv", "float8e5"))])
+def test_fp8_dot(monkeypatch, target, kinds):
+    """All pairs of the two formats of the architecture, on matrix instructions of fp8."""
+    monkeypatch.setenv("TILEWRIGHT_TARGET", f"amd:{target}:sim")
+    tables = [fp8_table("fp8", target), fp8_table("bf8", target)]
+    rng = np.random.default_rng()
+    for i, a_kind in enumerate(kinds):
+        for j, b_kind in enumerate(kinds):
+            a, b = (rng.choice(np.flatnonzero(np.abs(t) < 16), s).astype(np.uint8) for t, s in ((tables[i], (32, 64)), (tables[j], (64, 16))))
+            c = np.full((32, 16), np.nan, np.float32)
+            kernel = fp8_kernel[(1,)](a, b, c, 32, 16, 64, getattr(tl, a_kind), getattr(tl, b_kind))
+            assert error(c, tables[i][a] @ tables[j][b]) < 1e-6
+            names = ("fp8", "bf8")[i], ("fp8", "bf8")[j]
+            assert re.search(rf"v_(?:mfma|wmma)_f32_\d+x\d+x\d+_(?:{names[0]}_{names[1]}|{names[1]}_{names[0]})\b", kernel.asm["amdgcn"])
