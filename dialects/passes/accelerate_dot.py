@@ -247,7 +247,7 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
     convert_result(function, dot, 0, encoding)
     if widen:
         _widen_accumulator(function, dot)
-    if row is not None and precision in SPLITS and row.a_type != "f32":
+    if row is not None and precision in SPLITS and row.a_type != "f32" and str(type_info(dot.operands[0].type).element) == "f32":
         split_dot(function, dot, precision)
     elif precision != "ieee" and (row is None or row.a_type != "tf32"):
         dot.op.attributes["input_precision"] = ir.StringAttr.get("ieee")  # what f32 rows and FMA give

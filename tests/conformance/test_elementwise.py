@@ -160,7 +160,8 @@ def test_chained_casts_round_at_each_step():
     table = ["a.to(tl.float16).to(tl.float32)", "a.to(tl.bfloat16).to(tl.float32) * 2", "a.to(tl.float16).to(tl.bfloat16)", "(a.to(tl.float16) * 3).to(tl.float32)",
              "(a.to(tl.bfloat16) + 1.0).to(tl.float32)", "(a.to(tl.bfloat16) * a.to(tl.bfloat16) + a.to(tl.bfloat16)).to(tl.float32)",
              "(a.to(tl.float16) * a.to(tl.float16) - a.to(tl.float16)).to(tl.float32)", "a.to(tl.float64).to(tl.float16)"]
-    assert expressions(table, {"a": x}, num_warps=1) == len(table)
+    # with fusion a product and a sum of 16-bit floats may become one rounding, where the device has that instruction
+    assert expressions(table, {"a": x}, num_warps=1, enable_fp_fusion=False) == len(table)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
