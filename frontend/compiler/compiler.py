@@ -19,6 +19,7 @@ from tilewright.compiler.compiled import CompiledKernel, KernelMetadata, LazyDic
 from tilewright.compiler.options import make_options, options_dict
 from tilewright.compiler.source import ASTSource, IRSource
 from tilewright.dialects.errors import (
+    ArgumentError,
     CompilationError,
     CompileTimeAssertionFailure,
     OutOfResources,
@@ -67,6 +68,8 @@ def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = No
     """
     if isinstance(src, (str, os.PathLike)):
         src = IRSource(src)
+    if not hasattr(src, "hash"):
+        raise ArgumentError(f"compile takes an ASTSource, an IRSource or the path of an IR file, not {src!r}")
     if target is None:
         from tilewright.runtime.driver import driver
 

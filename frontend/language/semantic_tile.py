@@ -227,8 +227,9 @@ class TileSemantic(MemorySemantic):
         if ta.is_int():
             if ta.int_bitwidth != 8:
                 raise TypeMismatchError(f"dot takes int8, fp8, fp16, bf16, fp32 or fp64, not {ta}")
-            if ta != tb:
-                raise TypeMismatchError(f"dot takes 8-bit integers of one signedness, not {ta} and {tb}")
+            if ta != tb or not ta.is_int_signed():
+                raise TypeMismatchError(f"dot takes int8 for its integers, not {ta} and {tb}; cast uint8 values with .to(tl.float16), which "
+                                        "holds them exactly")
             result = t.int32
         elif ta.is_fp64():
             result = t.float64

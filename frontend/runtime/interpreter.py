@@ -37,12 +37,16 @@ class _Arguments:
         self.copies: dict[int, tuple[Any, Any]] = {}  # device storage address → (device storage, host storage)
 
     def convert(self, name: str, value: Any, is_constexpr: bool) -> Any:
-        if is_constexpr or value is None or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
+        if value is None or isinstance(value, tl.constexpr) and value.value is None:
+            return None  # and no constexpr: Python's `is None` in the kernel has to see it
+        if is_constexpr or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
             return value if isinstance(value, (tl.constexpr, InterpretedFunction)) or callable(value) else tl.constexpr(value)
         if isinstance(value, (bool, np.bool_)):
             return tl.tensor(Cell(np.bool_(value), tl.int1), tl.int1)
         if isinstance(value, (int, np.integer)):
             value = int(value)
+            if not -(2**63) <= value < 2**64:
+                raise ArgumentError(f"argument {name!r}: the integer {value} needs more than 64 bits")
             kind = tl.int32 if -(2**31) <= value < 2**31 else tl.int64 if value < 2**63 else tl.uint64
             return tl.tensor(Cell(np.uint64(value).view(np.int64) if kind is tl.uint64 else kind_array(kind, value), kind), kind)
         if isinstance(value, (float, np.floating)):
@@ -55,6 +59,8 @@ class _Arguments:
         value = getattr(value, "base", value) if hasattr(value, "base") and hasattr(value, "dtype") and not isinstance(value, np.ndarray) \
             and hasattr(value.base, "data_ptr") and str(value.dtype) not in _ELEMENT_NAMES else value
         if hasattr(value, "data_ptr") and hasattr(value, "untyped_storage"):
+            if value.device.type == "meta" or getattr(value, "is_sparse", False):
+                raise ArgumentError(f"argument {name!r} has no elements in memory (device {value.device}, layout {value.layout}); pass a dense tensor")
             storage = value.untyped_storage()
             if value.device.type != "cpu":
                 key = storage.data_ptr()
@@ -66,6 +72,8 @@ class _Arguments:
             element = str(value.dtype).rsplit(".", 1)[-1]
         elif hasattr(value, "__array_interface__"):
             array = np.asarray(value)
+            if not array.dtype.isnative:
+                raise ArgumentError(f"argument {name!r}: the array's byte order ({array.dtype.str}) is not the machine's; convert it to native byte order")
             owner = array
             while isinstance(owner.base, np.ndarray):
                 owner = owner.base
@@ -181,7 +189,7 @@ class InterpretedFunction:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         for name in self.constexprs:
-            if not isinstance(bound.arguments[name], (tl.constexpr, InterpretedFunction)):
+            if bound.arguments[name] is not None and not isinstance(bound.arguments[name], (tl.constexpr, InterpretedFunction)):
                 bound.arguments[name] = tl.constexpr(bound.arguments[name])
         return self._python()(*bound.args, **bound.kwargs)
 
@@ -193,6 +201,8 @@ class InterpretedFunction:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
         """Run every program of ``grid`` (a tuple of up to three ints, or a function of the arguments)."""
+        from tilewright.runtime.jit import normalise_grid
+
         if warmup:
             return
         for hook in self._hooks:
@@ -204,8 +214,7 @@ class InterpretedFunction:
             raise ArgumentError(f"{self.__name__}: {e}; it takes ({', '.join(self.arg_names)})") from None
         bound.apply_defaults()
         size = grid(dict(bound.arguments)) if callable(grid) else grid
-        size = (size,) if isinstance(size, int) else tuple(int(g) for g in size)
-        gx, gy, gz = (*size, 1, 1, 1)[:3]
+        gx, gy, gz = normalise_grid(size)
         memory = Memory()
         arguments = _Arguments(memory)
         values = {n: arguments.convert(n, v, n in self.constexprs) for n, v in bound.arguments.items()}

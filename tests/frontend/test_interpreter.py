@@ -160,3 +160,38 @@ def test_fma_rounds_once():
         candidates = {float(np.nextafter(near, np.float32(s * np.inf))) for s in (1, -1)} | {float(near)}
         best = min(abs(Fraction(f) - exact) for f in candidates)
         assert abs(Fraction(float(g)) - exact) == best
+
+
+def test_none_arguments_are_none_in_the_kernel():
+    kernel = interpreted("""
+        def kernel(p, bias, scale: tl.constexpr = None):
+            v = 1.0
+            if bias is not None:
+                v += tl.load(bias)
+            if scale is not None:
+                v *= scale
+            tl.store(p, v)
+        """)
+    x, b = np.zeros(1, np.float32), np.full(1, 2, np.float32)
+    for arguments, want in (((None,), 1), ((b,), 3), ((None, 4), 4), ((b, 4), 12)):
+        kernel[(1,)](x, *arguments)
+        assert x[0] == want
+
+
+@pytest.mark.parametrize("grid", [None, "a", (), (-1,), (1.5,), (1, 1, 1, 1)])
+def test_grids_are_checked_as_for_compiled_kernels(grid):
+    kernel = interpreted("def kernel(p):\n    tl.store(p, 1.0)")
+    with pytest.raises(ArgumentError, match="grid"):
+        kernel[grid](np.zeros(1, np.float32))
+
+
+def test_arguments_that_cannot_be_read_are_errors():
+    kernel = interpreted("def kernel(p, n):\n    tl.store(p, n)")
+    with pytest.raises(ArgumentError, match="byte order"):
+        kernel[(1,)](np.zeros(4, np.dtype(np.float32).newbyteorder()), 1)
+    with pytest.raises(ArgumentError, match="more than 64 bits"):
+        kernel[(1,)](np.zeros(4, np.float32), 2**70)
+    torch = pytest.importorskip("torch")
+    for value in (torch.empty(4, device="meta"), torch.eye(4).to_sparse()):
+        with pytest.raises(ArgumentError, match="dense tensor"):
+            kernel[(1,)](value, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tilewright.dialects.errors import TypeMismatchError
 from tt_execution import compile_tt, define, run_both
 
 RNG = np.random.default_rng(7)
@@ -257,6 +258,8 @@ def test_dot_and_friends():
     i8, j8 = RNG.integers(-128, 127, (16, 32)).astype(np.int8), RNG.integers(-128, 127, (32, 16)).astype(np.int8)
     got = tile("r = tl.dot(x, y, tl.full([16, 16], 5, tl.int32))", i8, j8, out=np.zeros((16, 16), np.int32))
     np.testing.assert_array_equal(got, i8.astype(np.int32) @ j8.astype(np.int32) + 5)
+    with pytest.raises(TypeMismatchError, match="int8 for its integers, not uint8"):  # lowerings read the operands as signed
+        tile("r = tl.dot(x, y)", i8.view(np.uint8), j8.view(np.uint8), out=np.zeros((16, 16), np.int32))
     x = RNG.integers(0, 8, 64).astype(np.int32)
     np.testing.assert_array_equal(tile("r = tl.histogram(x, 8)", x, out=np.zeros(8, np.int32)), np.bincount(x, minlength=8))
     np.testing.assert_array_equal(tile("r = tl.histogram(x, 8, mask=x < 3)", x, out=np.zeros(8, np.int32)), np.bincount(x[x < 3], minlength=8))

@@ -263,3 +263,9 @@ def test_disk_cache_of_real_kernels(tmp_path):
         assert warm["mlir"] == []
     assert process(KERNELS.replace("x * 2", "x * 3"))["y"] == (x * 3 + 1).tolist()
     assert process(KERNELS.replace("constexpr(1)", "constexpr(5)"))["y"] == (x * 2 + 5).tolist()
+
+
+def test_what_is_no_source_is_refused():
+    for source in (None, 3, print):
+        with pytest.raises(ArgumentError, match="compile takes an ASTSource"):
+            triton.compile(source, target="cpu")
