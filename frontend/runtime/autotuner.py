@@ -107,6 +107,7 @@ class Autotuner(KernelInterface):
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.cache_results = cache_results
         self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
         self._saved: dict[str, Any] = {}
         prune = dict(prune_configs_by or {})
         self.perf_model: Callable[..., float] | None = prune.get("perf_model")
