@@ -236,7 +236,7 @@ def _mbcnt(high: bool) -> Factory:
     def run(m: Machine, mask: Array, base: Array) -> Array:
         below = np.clip(m.lane_ids.astype(np.int64) - (32 if high else 0), 0, 32)
         bits = mask.astype(np.int64) & ((np.int64(1) << below) - 1)
-        return base + sum((bits >> i & 1) for i in range(32)).astype(np.uint32)  # type: ignore[union-attr]
+        return base + np.sum([bits >> i & 1 for i in range(32)], axis=0).astype(np.uint32)
 
     return lambda info: run
 
@@ -262,7 +262,7 @@ def _float32(f: Callable[[Array], Array]) -> Factory:
 
         def run(m: Machine, x: Array) -> Array:
             tiny = np.float32(2.0**-126)
-            given = np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x) if flush else x
+            given: Array = np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x) if flush else x
             y = f(given.astype(np.float64)).astype(np.float32)
             return np.where(np.abs(y) < tiny, np.copysign(np.float32(0), y), y) if flush else y
 

@@ -21,7 +21,7 @@ def run(module: Any, ctx: PassContext) -> None:
     for function in functions(module):
         for node in function.nodes():
             if node.name == "tt.dot" and names:
-                m, n = type_info(node.results[0].type).shape[-2:]
+                m, n = (type_info(node.results[0].type).shape or ())[-2:]
                 if min(m, n) < size:
                     raise ArgumentError(f"matrix_instr_nonkdim is {size}, and the kernel has a dot of {m} × {n}; leave it at 0, or "
                                         "make the blocks larger")
