@@ -50,7 +50,7 @@ def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) 
     as_hex, name = table[kind].startswith("hex "), table[kind].split()[-1]
     dtype = {"i1": "i1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}[name]
     size = np.dtype(dtype).itemsize * count
-    values = np.frombuffer((ctypes.c_uint8 * size).from_address(data), dtype)
+    values = np.frombuffer(bytearray(ctypes.string_at(data, size)), dtype)
     shown = [hex(int(v) & ((1 << 8 * values.itemsize) - 1)) for v in values] if as_hex else values.tolist()
     print(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown}", flush=True)
 
@@ -148,7 +148,8 @@ class CpuDriver:
                 raise ArgumentError(f"the arguments {values!r} do not fit the kernel's types ({', '.join(signature)}): {e}") from None
             where = ctypes.addressof(slots)
             total = gx * gy * gz
-            call, failures = handle.call, []
+            call = handle.call
+            failures: list[str] = []
 
             def chunk(begin: int, end: int) -> None:
                 if messages:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
-from tilewright.targets.cpu import vector_math
+from tilewright.targets.cpu import functions, vector_math
 from tilewright.targets.cpu.loop_builder import LoopBuilder
 
 _FUSABLE = ("arith.addf", "arith.subf", "arith.mulf")
@@ -158,7 +158,7 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
     Raises UnsupportedOnTargetError for an op or function that the target does not have.
     """
     name = op.name
-    source = element_of(op.operands[0].type) if len(op.operands) else None
+    source: Any = element_of(op.operands[0].type) if len(op.operands) else None
     target = element_of(op.results[0].type)
     out = b.vec(n, compute_type(b, target))
     dialect, _, short = name.partition(".")
@@ -190,9 +190,11 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         return b.bin(names[1], b.bin(names[0], args[0], args[1]), args[2])
     if name == "tt.extern_elementwise":
         symbol = ir.StringAttr(op.attributes["symbol"]).value
-        result = vector_math.call(b, symbol, args, declare)
+        result = functions.call(b, symbol, args, declare)
         if result is None:
-            raise UnsupportedOnTargetError(f"cpu: no function {symbol!r}; there are {', '.join(vector_math.function_names())}")
+            result = vector_math.call(b, symbol, args, declare)
+        if result is None:
+            raise UnsupportedOnTargetError(f"cpu: no function {symbol!r}; there are {', '.join(sorted({*vector_math.function_names(), *functions.NAMES}))}")
         return round_lanes(b, result, target) if isinstance(b.element(result.type), (ir.F32Type, ir.F64Type)) else b.cast_int(result, target)
     if dialect != "arith":
         raise UnsupportedOnTargetError(f"cpu: the operation {name!r} is not supported")

@@ -381,7 +381,7 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
     size = b.size(kind)
     mark = lo.arena.top
     careful = n > 1 and (run < n or (mask is not None and mask_run < n and size < 4))
-    spill = _Spill(lo, n, kind) if careful else None
+    spill: Any = _Spill(lo, n, kind) if careful else None
 
     def at(tile: Any, index: Any, lanes: int) -> Any:
         return tile.lanes(index, lanes) if isinstance(tile, Tile) else b.broadcast(tile, lanes)
@@ -412,13 +412,16 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
                 # masked stores are slow on many CPUs even where all lanes are on
                 b.if_(_all_on(on_held, index, n), lambda: nothing(b.store(raw, address)), partly, [])
         else:
-            assert spill is not None
             addresses = pointers.lanes(index, n)
             on = None if on_held is None else at(on_held, index, n)
             first = b.extract(addresses, 0)
             straight = b.cmpi("eq", addresses, _consecutive(lo, first, n, size))
-            b.if_(b.all_of(_both(b, on, straight)), lambda: nothing(b.store(raw, b.to_ptr(first))),
-                  lambda: nothing(spill.store(raw, addresses, on)), [])
+
+            def one_by_one() -> list[Any]:
+                spill.store(raw, addresses, on)
+                return []
+
+            b.if_(b.all_of(_both(b, on, straight)), lambda: nothing(b.store(raw, b.to_ptr(first))), one_by_one, [])
 
     each(b, pointers.shape, n, body)
     lo.arena.top = mark

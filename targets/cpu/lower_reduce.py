@@ -42,7 +42,7 @@ def reduce(lo: TileLowering, op: Any) -> list[Any]:
     tiles: list[Tile] = [lo.tile(v) for v in op.operands]
     shape = tiles[0].shape
     combine = _combiner(lo, op)
-    outs = [lo.out_buffer(op, i) if lo.is_tile(r) else None for i, r in enumerate(op.results)]
+    outs: list[Any] = [lo.out_buffer(op, i) if lo.is_tile(r) else None for i, r in enumerate(op.results)]
 
     def over(size: int, step: int, at: Any) -> list[Any]:
         """Combine ``at(i)`` (a list of lanes) for i in range(0, size, step)."""

@@ -140,7 +140,7 @@ def _sin_cos(b: LoopBuilder, x: Any, name: str, declare: Callable[[str, int], No
     if name == "sin":
         value = b.select(b.cmpf("oeq", x, b.const(x.type, 0.0)), x, value)  # keeps -0
     large = b.cmpf("uge", b.un("math.absf", x), b.const(x.type, _LARGE_ANGLE))
-    return b.if_(b.any_of(large), lambda: [b.select(large, _per_lane(b, name, [x], declare), value)], lambda: [value], [x.type])[0]
+    return b.if_(b.any_of(large), lambda: [b.select(large, library(b, name, [x], declare), value)], lambda: [value], [x.type])[0]
 
 
 def _tanh(b: LoopBuilder, x: Any) -> Any:
@@ -175,7 +175,7 @@ _ARITH = {"div_rn": "arith.divf", "mul_rn": "arith.mulf", "add_rn": "arith.addf"
 # name → function of the C library, taking and giving doubles
 _LIBM = {n: n for n in ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh",
                         "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "hypot", "erf", "erfc", "cbrt", "lgamma", "tgamma", "fdim",
-                        "remainder", "nextafter", "j0", "j1", "y0", "y1")}
+                        "remainder", "nextafter", "j0", "j1", "y0", "y1", "logb")}
 _LIBM |= {"powf": "pow", "fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh", "fast_powf": "pow",
           "fast_log10f": "log10"}
 LIBRARY_SYMBOLS = frozenset(_LIBM.values())
@@ -216,17 +216,18 @@ def call(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str,
         bits = b.bitcast(x, b.i32 if element == b.f32 else b.i64)
         return b.un("arith.extui", b.cmpi("slt", bits, b.const(bits.type, 0)), i32)
     if name in ("exp10", "fast_exp10f"):
-        y = _per_lane(b, "pow", [b.const(x.type, 10.0), x], declare)
+        y = library(b, "pow", [b.const(x.type, 10.0), x], declare)
         if element == b.f64:
             return y
         return b.select(b.cmpf("olt", y, b.const(x.type, 2.0**-126)), b.const(x.type, 0.0), y)  # flushed, as exp's are
     base = name if name in _LIBM else name.removeprefix("fast_").removesuffix("f")
     if base not in _LIBM:
         return None
-    return _per_lane(b, _LIBM[base], args, declare)
+    return library(b, _LIBM[base], args, declare)
 
 
-def _per_lane(b: LoopBuilder, symbol: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any:
+def library(b: LoopBuilder, symbol: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any:
+    """The C library's function of doubles, a lane at a time, rounded once to the lanes' type."""
     declare(symbol, len(args))
     n, element = b.lanes(args[0].type), b.element(args[0].type)
     out = []

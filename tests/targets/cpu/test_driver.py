@@ -6,12 +6,11 @@ import gc
 
 import numpy as np
 import pytest
+import tilewright as triton
+import tilewright.language as tl
 from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError, InternalCompilerError, TilewrightError, UnsupportedArchError
 from tilewright.targets.cpu import capabilities, emit
-
-import tilewright as triton
-import tilewright.language as tl
 
 
 @triton.jit
@@ -114,7 +113,7 @@ def guarded_kernel(x, out, i, BLOCK: tl.constexpr):
     tl.device_assert(i < 4, "too far")
     at = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
-    for k in range(3):
+    for _k in range(3):
         total += tl.load(x + i.to(tl.int64) * 1000000000 + at)
     tl.store(out + at, total)
 
