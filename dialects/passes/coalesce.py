@@ -60,6 +60,16 @@ def _dot_operands(function: Function) -> dict[int, int]:
     return found
 
 
+def _is_crowded(function: Function, threads: int, ctx: Any) -> bool:
+    """Whether the accumulators of one loop take more than a quarter of the registers. Runs along k mean shorter runs along the contiguous
+    dim, so more loads, each with an address of its own: where little room is left those addresses would be spilled."""
+    elements: dict[int, int] = {}
+    for node in function.nodes():
+        if node.name == "tt.dot":
+            elements[id(node.region)] = elements.get(id(node.region), 0) + prod(type_info(node.results[0].type).shape or ())
+    return max(elements.values(), default=0) // threads * 4 > ctx.capabilities.registers_per_thread
+
+
 def _with_runs_along_k(shape: tuple[int, ...], run: int, dim: int, k: int, bits: int, threads: int) -> tuple[int, int]:
     """(run along ``dim``, run along ``k``) for a thread's share: 8 bytes along k where at least 4 are left along dim.
 
@@ -78,7 +88,7 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
     max_bits = int(ctx.capabilities.max_vector_bits)
     threads = ctx.num_warps * ctx.warp_size
     found: list[tuple[Node, tuple[tuple[int, ...], tuple[int, ...], int, int]]] = []
-    operands = {} if ctx.capabilities.async_copy_bytes else _dot_operands(function)
+    operands = {} if ctx.capabilities.async_copy_bytes or _is_crowded(function, threads, ctx) else _dot_operands(function)
     wanted: dict[Any, int] = {}
     limit: dict[Any, int] = {}
     for node in function.nodes():
