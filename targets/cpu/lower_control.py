@@ -194,7 +194,8 @@ def for_(lo: TileLowering, op: Any) -> list[Any]:
 
 def _same_block(value: Any, block: Any) -> bool:
     owner = getattr(value.owner, "operation", value.owner)
-    return getattr(owner, "block", None) == block
+    home = getattr(owner, "block", None)  # the owner of a block's argument is the block, which has none
+    return home is not None and home == block
 
 
 @lowers("scf.if")

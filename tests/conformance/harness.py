@@ -57,7 +57,7 @@ def rng_of(*key: Any) -> np.random.Generator:
 _folder: list[Path] = []
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def module_of(source: str) -> Any:
     """The module with that text, after a header of imports. It lies in a file, since jit reads the source of functions."""
     if not _folder:

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+
 from conformance.harness import (
     ALL,
     FLOATS,
