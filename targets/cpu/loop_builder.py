@@ -268,7 +268,7 @@ class LoopBuilder:
 
         self.for_(self.idx(0), self.idx(size), self.idx(step), [], run)
 
-    def if_(self, condition: Any, then: Callable[[], Sequence[Any]], otherwise: Callable[[], Sequence[Any]] | None, types: Sequence[Any]) -> list[Any]:
+    def if_(self, condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] | None, types: Sequence[Any]) -> list[Any]:
         """scf.if with results of ``types``."""
         branch = self.op("scf.if", [condition], list(types), None, 2)
         outer, known = self.ip, self.known

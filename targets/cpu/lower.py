@@ -311,7 +311,7 @@ def print_(lo: TileLowering, op: Any) -> list[Any]:
     for value in op.operands:
         held = lo.env[value]
         element = element_of(value.type)
-        tile = held if isinstance(held, Tile) else Lazy(lo.b, [1], element, lambda index, n, h=held: h)
+        tile = held if isinstance(held, Tile) else Lazy(lo.b, [1], element, lambda _index, _n, h=held: h)  # type: ignore[misc]
         buffer = lo.arena.take(tile.shape, element, wide=True)
         fill(b, buffer, tile)
         count = 1

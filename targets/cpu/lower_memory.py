@@ -386,9 +386,6 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
     def at(tile: Any, index: Any, lanes: int) -> Any:
         return tile.lanes(index, lanes) if isinstance(tile, Tile) else b.broadcast(tile, lanes)
 
-    def nothing(_: Any) -> list[Any]:
-        return []
-
     def body(index: Any) -> None:
         raw = to_storage(b, at(held, index, n), element)
         if n == 1:
@@ -399,7 +396,7 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
             if on_held is None:
                 b.store(raw, address)
             elif mask_run >= n:
-                b.if_(at(on_held, index, 1), lambda: nothing(b.store(raw, address)), None, [])
+                b.if_(at(on_held, index, 1), lambda: b.store(raw, address), None, [])
             else:
                 def partly() -> list[Any]:
                     on = at(on_held, index, n)
@@ -410,7 +407,7 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
                     return []
 
                 # masked stores are slow on many CPUs even where all lanes are on
-                b.if_(_all_on(on_held, index, n), lambda: nothing(b.store(raw, address)), partly, [])
+                b.if_(_all_on(on_held, index, n), lambda: b.store(raw, address), partly, [])
         else:
             addresses = pointers.lanes(index, n)
             on = None if on_held is None else at(on_held, index, n)
@@ -421,7 +418,7 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
                 spill.store(raw, addresses, on)
                 return []
 
-            b.if_(b.all_of(_both(b, on, straight)), lambda: nothing(b.store(raw, b.to_ptr(first))), one_by_one, [])
+            b.if_(b.all_of(_both(b, on, straight)), lambda: b.store(raw, b.to_ptr(first)), one_by_one, [])
 
     each(b, pointers.shape, n, body)
     lo.arena.top = mark

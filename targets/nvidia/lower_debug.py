@@ -60,7 +60,7 @@ def _promoted(b: Any, value: Any, signed: bool) -> tuple[Any, str, str]:
     return value, "%f", "%a"
 
 
-def print_values(hooks: Any, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[list[Any]]) -> None:
+def print_values(hooks: Any, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
     """One line a register of every thread: ``pid (x, y, z) thread t prefix value``; just the prefix where there is no value."""
     thread, pids = hooks.thread_id(b), [hooks.program_id(b, axis) for axis in range(3)]
     where = "pid (%u, %u, %u) thread %u "
