@@ -213,7 +213,7 @@ def test_histogram(n, bins):
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "int32", "int16", "fp16", "int64"])
-@pytest.mark.parametrize("shape", [(1,), (2,), (128,), (4, 16), (2, 2, 8)])
+@pytest.mark.parametrize("shape", [(1,), (2,), pytest.param((128,), marks=pytest.mark.slow), (4, 16), (2, 2, 8)])
 def test_sort(shape, dtype):
     x = random_array(dtype, shape, rng_of(shape, dtype))
     if SIMULATED and dtype in ("fp16", "int32"):
