@@ -60,6 +60,10 @@ class TargetHooks:
         raise UnsupportedOnTargetError("device_print is not supported on this target; run the kernel with TILEWRIGHT_INTERPRET=1, "
                                        "or store the values to a buffer")
 
+    def check_inline_asm(self, asm: str, constraints: str) -> None:
+        """Raise UnsupportedOnTargetError for inline assembly that the target's code generator cannot take: LLVM ends the
+        process, rather than reporting, where a constraint names no class of registers or the target has no parser."""
+
     # -- lanes: 32-bit values
     def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:
         raise NotImplementedError

@@ -118,6 +118,7 @@ def lower_inline_asm(ctx: Any, op: Any) -> list[Any]:
     """``packed`` elements a call; elements narrower than 32 bits travel together in i32 registers, the first lowest."""
     b = ctx.b
     text, constraints = (ir.StringAttr(op.attributes[n]).value for n in ("asm_string", "constraints"))
+    ctx.hooks.check_inline_asm(text, constraints)
     packed, pure = _integer(op, "packed"), bool(ir.BoolAttr(op.attributes["pure"]).value)
     operands = ctx.operands(op)
     count = max((len(o) for o in operands), default=0) or ctx.layout_of(op.results[0]).in_size("register")

@@ -77,6 +77,10 @@ class AmdHooks(TargetHooks):
             self._made[key] = make()
         return self._made[key]
 
+    def check_inline_asm(self, asm: str, constraints: str) -> None:
+        raise UnsupportedOnTargetError("inline assembly is not supported for AMD GPUs: the LLVM that is used has no parser for it; "
+                                       "write the operation with tl functions, or guard it by the target")
+
     # -- lanes
     def lane(self, b: Any) -> Any:
         """This thread's number in its wave."""

@@ -6,6 +6,7 @@ plain LLVM instruction says the same (an unpredicated load without hints), that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -74,6 +75,14 @@ class NvidiaHooks(TargetHooks):
             text.append(("nvvm.maxnreg", str(maxnreg)))
         pairs = [ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in text]
         func.attributes["passthrough"] = ir.ArrayAttr.get(pairs)
+
+    # -------------------------------------------------------------------------------------------------- inline assembly
+    def check_inline_asm(self, asm: str, constraints: str) -> None:
+        known = r"(?:[=+]?&?[bchrlqfdnN]|\d+|~\{[^}]*\}|[in])"
+        for part in constraints.split(","):
+            if not re.fullmatch(known, part.strip()):
+                raise UnsupportedOnTargetError(f"the constraint {part.strip()!r} of inline assembly is none of PTX's: b (predicate), h (16 bits), "
+                                               "r (32), l (64), q (128), f (float), d (double), n (constant), with = for results")
 
     # ------------------------------------------------------------------------------------------- printing, asserting
     def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
