@@ -182,15 +182,26 @@ class TileLowering:
         divides = any(t.divides for t in tiles) or op.name in _DIVIDES
         element = self.element(op)
         location = op.location
+        mask = operands[0] if op.name == "arith.select" else None
+        shortcut = mask if isinstance(mask, Lazy) and mask.all_on_shortcut is not None else None
 
         def compute(index: Any, n: int) -> Any:
             outer, self.b.loc = self.b.loc, location
-            lanes = [t.lanes(index, n) if isinstance(t, Tile) else self.b.broadcast(t, n) for t in operands]
-            out = emit(self.b, op, lanes, n, self.declare)
+            if n > 1 and shortcut is not None:
+                out = self._where(op, shortcut, operands, index, n)
+            else:
+                lanes = [t.lanes(index, n) if isinstance(t, Tile) else self.b.broadcast(t, n) for t in operands]
+                out = emit(self.b, op, lanes, n, self.declare)
             self.b.loc = outer
             return out
 
         return Lazy(self.b, self.shape(op), element, compute, costly, divides, self._all_on(op, operands) if element == self.b.i1 else None)
+
+    def _where(self, op: Any, mask: Lazy, operands: list[Any], index: Any, n: int) -> Any:
+        """A select whose mask is all on but at an edge: there alone the mask's lanes are made."""
+        b = self.b
+        chosen, other = (t.lanes(index, n) if isinstance(t, Tile) else b.broadcast(t, n) for t in operands[1:])
+        return b.if_(mask.all_on(index, n), lambda: [chosen], lambda: [b.select(mask.lanes(index, n), chosen, other)], [chosen.type])[0]
 
     def _all_on(self, op: Any, operands: list[Any]) -> Callable[[Any, int], Any] | None:
         """A way to tell by scalars whether all lanes of a mask are set: of ``offsets < n`` the last lane decides."""
