@@ -76,7 +76,9 @@ class ControlGenerator(StatementGenerator):
         pairs: list[tuple[str, Any, Any]] = []
         for name in names:
             then, other = scopes[0].get(name), scopes[1].get(name)
-            if then is other:
+            if then is other:  # unchanged, or new and one value of before the `if` on both paths
+                if then is not None:
+                    before[name] = then
                 continue
             if then is None or other is None or isinstance(then, Undefined) or isinstance(other, Undefined):
                 before[name] = Undefined("is assigned on one path of an `if` only, and used after it; assign it before the `if`")

@@ -31,6 +31,18 @@ KERNELS = {
             x = x ^ 3
         tl.store(o + i, x)
     """,
+    "one_value_from_both_branches": """
+        i = tl.arange(0, 64)
+        x = tl.load(p + i)
+        if n > m:
+            tl.store(o + i, x)
+            y = x
+            z = n
+        else:
+            y = x
+            z = n
+        tl.store(o + i, y + z)
+    """,
     "nested_branches": """
         i = tl.arange(0, 64)
         x = tl.load(p + i)
