@@ -22,14 +22,18 @@ os.environ.setdefault("TILEWRIGHT_TARGET", "cpu")
 os.environ.setdefault("TILEWRIGHT_CACHE_DIR", tempfile.mkdtemp())
 
 
-def medians(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float = 2.0) -> tuple[float, float]:
-    """Median seconds of one call of each, called in turns: what else the machine does then falls on both."""
+def medians(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float = 2.4) -> tuple[float, float]:
+    """Median seconds of one call of each, measured in turns of a fifth of a second: what else the machine does falls on both.
+
+    Not call by call: threads of OpenMP spin for a while after their work, and would take the core of whoever comes next."""
     times: tuple[list[float], list[float]] = ([], [])
-    for fn in (ours, theirs, ours, theirs):
-        fn()
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds or len(times[0]) < 5:
-        for fn, kept in zip((ours, theirs), times):
+    turns = 12
+    for turn in range(turns):
+        fn, kept = ((ours, times[0]), (theirs, times[1]))[turn % 2]
+        time.sleep(0.05)
+        fn(), fn()
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < seconds / turns or len(kept) < 5:
             start = time.perf_counter()
             fn()
             kept.append(time.perf_counter() - start)
