@@ -78,14 +78,19 @@ def _grid_entry(module: Any, name: str, stored: list[Any], held: list[Any], type
     slots, begin, end, gx, gy, gz, scratch = block.arguments
     values = [from_storage(b, b.load(b.gep(slots, i, b.i64), kind), type) for i, (kind, type) in enumerate(zip(stored, types))]
     wide_x, wide_y = (b.un("arith.extsi", g, i64) for g in (gx, gy))
+    row = b.bin("arith.divui", begin, wide_x)
+    first = [b.bin("arith.remui", begin, wide_x), b.bin("arith.remui", row, wide_y), b.bin("arith.divui", row, wide_y)]
+    one, zero = b.const(i32, 1), b.const(i32, 0)
 
-    def body(i: Any, _: list[Any]) -> list[Any]:
-        x = b.bin("arith.remui", i, wide_x)
-        row = b.bin("arith.divui", i, wide_x)
-        y, z = b.bin("arith.remui", row, wide_y), b.bin("arith.divui", row, wide_y)
-        pids = [b.un("arith.trunci", v, i32) for v in (x, y, z)]
+    def body(_: Any, pids: list[Any]) -> list[Any]:
         b.op("func.call", [*values, *pids, gx, gy, gz, scratch], [], {"callee": ir.FlatSymbolRefAttr.get(f"{name}__program")})
-        return []
+        x, y, z = pids  # counted on: dividing for each program would be felt in small ones
+        x = b.bin("arith.addi", x, one)
+        next_row = b.cmpi("eq", x, gx)
+        y = b.bin("arith.addi", y, b.un("arith.extui", next_row, i32))
+        next_plane = b.cmpi("eq", y, gy)
+        z = b.bin("arith.addi", z, b.un("arith.extui", next_plane, i32))
+        return [b.select(next_row, zero, x), b.select(next_plane, zero, y), z]
 
-    b.for_(begin, end, b.const(i64, 1), [], body)
+    b.for_(begin, end, b.const(i64, 1), [b.un("arith.trunci", v, i32) for v in first], body)
     b.op("func.return")
