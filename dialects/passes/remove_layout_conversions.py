@@ -351,7 +351,9 @@ class _Assigner:
         convert = conversion_cost(info.shape, info.bits, home, encoding) * self.weight(value)
         if convert > 0:
             repeat = self._repeat_cost(value, encoding, memo, 0)
-            if repeat <= convert or (value in self.free_homes and self._cheap(value, encoding, convert)):
+            worth = repeat <= convert or (value in self.free_homes and self._cheap(value, encoding, convert))
+            # an op that cannot give this layout (a broadcast along a dim whose source is gone, say) is converted after all
+            if worth and rules.backward(self.f.defs[value][0], encoding) is not None:
                 return self._copy(value, encoding)
         self.realise(value)
         node = self._convert(value, encoding)
