@@ -117,10 +117,11 @@ def main() -> None:
         assert torch.allclose(out, torch.softmax(s, 1), atol=1e-6)
         gamma, beta = torch.randn(c), torch.randn(c)
         mean, rstd = torch.empty(r), torch.empty(r)
-        compare(f"layer_norm {r}x{c} fp32", "GB/s", 8.0 * r * c,
-                lambda: layer_norm.layer_norm_kernel[(r,)](s, out, gamma, beta, mean, rstd, c, c, 1e-5, BLOCK=min(block, 4096)),
-                lambda: torch.nn.functional.layer_norm(s, (c,), gamma, beta, 1e-5))
-        assert torch.allclose(out, torch.nn.functional.layer_norm(s, (c,), gamma, beta, 1e-5), atol=1e-4)
+        for ln_block in (128, min(block, 4096)):
+            compare(f"layer_norm {r}x{c} fp32, block {ln_block}", "GB/s", 8.0 * r * c,
+                    lambda size=ln_block: layer_norm.layer_norm_kernel[(r,)](s, out, gamma, beta, mean, rstd, c, c, 1e-5, BLOCK=size),
+                    lambda: torch.nn.functional.layer_norm(s, (c,), gamma, beta, 1e-5))
+            assert torch.allclose(out, torch.nn.functional.layer_norm(s, (c,), gamma, beta, 1e-5), atol=1e-4)
 
     print(f"{os.cpu_count()} cores, torch {torch.__version__} ({torch.get_num_threads()} threads)\n")
     print("| kernel | unit | Tilewright | torch | ratio |\n|---|---|---|---|---|")
