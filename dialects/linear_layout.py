@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.gf2 import Gf2Solver, combine
 
 

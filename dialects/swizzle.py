@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from tilewright.dialects.gf2 import Gf2Solver, combine, common_complement, independent, intersection
 from tilewright.dialects.linear_layout import LinearLayout, log2
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import common
 import numpy as np
+from matmul import strides
+
 import tilewright as triton
 import tilewright.language as tl
-from matmul import strides
 
 
 @triton.jit

@@ -6,6 +6,7 @@ from typing import Any
 
 import common
 import numpy as np
+
 import tilewright as triton
 import tilewright.language as tl
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import common
+
 import tilewright as triton
 import tilewright.language as tl
 

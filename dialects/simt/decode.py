@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt.machine import Machine
 from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError

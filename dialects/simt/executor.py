@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt.decode import Function, decode_function, reverse_post_order
 from tilewright.dialects.simt.machine import Machine

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.simt.memory import SHARED_WINDOW, GlobalMemory, SharedMemory, SimtError
 from tilewright.dialects.simt.values import VType, from_bytes, from_float, signed, to_bytes, to_float
 

@@ -7,6 +7,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.errors import TilewrightError
 
 Array = Any  # np.ndarray; numpy's generic parameters add nothing here

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.simt.fused import fma64
 from tilewright.dialects.simt.memory import SimtError
 from tilewright.dialects.simt.values import VType, f32_to_bf16, from_float, signed, to_float

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects._mlir import ir, llvm
 from tilewright.dialects.simt.memory import SimtError
 

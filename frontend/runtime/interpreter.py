@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language import core as tl
 from tilewright.language.semantic import Semantic

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from tilewright.compiler.builder import Builder
 from tilewright.runtime.interpreter_memory import (
     InterpreterError,

@@ -10,6 +10,7 @@ import ctypes
 from bisect import bisect_right
 
 import numpy as np
+
 from tilewright.dialects.errors import TilewrightError
 
 

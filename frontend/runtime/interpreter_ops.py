@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from tilewright.runtime.interpreter_memory import InterpreterError, canonical, numpy_dtype, round_to
 
 Op = Callable[[list[Any], Any, dict[str, Any]], Any]

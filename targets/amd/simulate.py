@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.simt import SimtError, SimtExecutor
 from tilewright.dialects.simt.executor import CallInfo, Machine
 from tilewright.dialects.simt.memory import address_range

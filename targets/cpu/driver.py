@@ -69,6 +69,7 @@ class Loaded:
 
     def __init__(self, obj: bytes, metadata: Mapping[str, Any]):
         import llvmlite.binding as llvm
+
         from tilewright.targets.cpu.emit import ENTRY_SUFFIX, target_machine
 
         machine = target_machine.__wrapped__("native")  # one of its own: the engine frees it, and the cached one is shared

@@ -36,6 +36,7 @@ def compile_ir(llvm_ir: str, arch: str) -> tuple[str, str, bytes]:
     """(LLVM IR after O3, assembly text, object) of LLVM IR text. Raises InternalCompilerError where something undefined is called,
     be it by the IR or by code that LLVM made of an instruction (a conversion of bf16, say): it would crash when run."""
     import llvmlite.binding as llvm
+
     from tilewright.targets.cpu.vector_math import LIBRARY_SYMBOLS
 
     machine = target_machine(arch)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.simt import SimtError, SimtExecutor
 from tilewright.dialects.simt.executor import CallInfo, Machine
 from tilewright.targets.nvidia.simulate_instructions import INSTRUCTIONS, Handler, as_bits, float32

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects.simt import SimtError
 from tilewright.dialects.simt.values import VType, bf16_to_f32, f32_to_bf16
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from tilewright.dialects.errors import TilewrightError
 from tilewright.runtime.interpreter import InterpretedFunction
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.harness import SIMULATED, compare
 from conformance.random_kernels import Program
 

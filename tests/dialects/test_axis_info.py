@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfo, AxisInfoAnalysis, power_of_two_divisor
 from tilewright.dialects.analysis.structure import functions

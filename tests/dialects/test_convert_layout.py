@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from test_encodings import ROWS
+
 from tilewright.dialects import encodings as E
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir

@@ -9,6 +9,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+
 from tilewright.dialects import encodings as E
 from tilewright.dialects import matrix_ops, ttg
 from tilewright.dialects._mlir import ir

@@ -9,6 +9,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+
 from tilewright.dialects.gf2 import Gf2Solver, common_complement, independent, intersection
 from tilewright.dialects.linear_layout import LinearLayout, log2
 

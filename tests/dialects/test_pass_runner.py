@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from tilewright.dialects import pass_runner
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
@@ -232,6 +233,7 @@ def test_list_says_what_every_pass_does(capsys):
 def test_dumps_of_a_whole_gpu_pipeline_parse_again(monkeypatch, capfd):
     """Every dump of the examples' matmul for a GPU, LLVM dialect included, is text that parses to the same module."""
     import matmul as example
+
     import tilewright
     from tilewright.compiler import ASTSource
     from tilewright.targets.protocol import GPUTarget

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.printer import alias_attributes, print_module

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.simt import SimtError, SimtExecutor

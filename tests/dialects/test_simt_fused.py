@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+
 from tilewright.dialects.simt.fused import fma64
 
 

@@ -7,6 +7,7 @@ import random
 import pytest
 from test_convert_layout import random_pairs
 from test_encodings import ROWS
+
 from tilewright.dialects import encodings as E
 from tilewright.dialects import ttg
 from tilewright.dialects.context import mlir_context

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 import tilewright as triton
 from tilewright.runtime.cache import Cache, FileCacheManager, LazyAsm, folder_stamp
 

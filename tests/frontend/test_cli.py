@@ -11,6 +11,7 @@ import textwrap
 
 import fake_target
 import pytest
+
 from tilewright import cli
 from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError

@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 
 import pytest
+from tt_execution import compile_tt, define
+
 from tilewright.dialects.errors import (
     CompilationError,
     CompileTimeAssertionFailure,
@@ -13,7 +15,6 @@ from tilewright.dialects.errors import (
     TypeMismatchError,
     UnsupportedLanguageConstruct,
 )
-from tt_execution import compile_tt, define
 
 SIG = {"p": "*fp32", "q": "*i32", "n": "i32", "f": "fp32", "C": "constexpr"}
 

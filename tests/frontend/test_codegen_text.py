@@ -8,8 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tilewright.dialects.context import mlir_context
 from tt_execution import compile_tt, define, text_of
+
+from tilewright.dialects.context import mlir_context
 
 
 def text(body: str, signature: dict, constexprs: dict | None = None, **kwargs) -> str:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+
 import tilewright
 
 # what Triton's programs and libraries name (docs of the survey: sections 5 and 8)
@@ -176,6 +177,7 @@ def test_interpret_variable(tmp_path):
 
 def test_tensor_descriptor_checks():
     import numpy as np
+
     from tilewright.dialects.errors import ArgumentError
     from tilewright.tools.tensor_descriptor import TensorDescriptor
 

@@ -9,6 +9,7 @@ import textwrap
 
 import numpy as np
 import pytest
+
 from tilewright.dialects.errors import ArgumentError
 from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
 from tilewright.runtime.interpreter_memory import decode, encode, round_to

@@ -6,9 +6,10 @@ import contextlib
 import io
 
 import pytest
+from tt_execution import compile_tt, define
+
 import tilewright.language as tl
 from tilewright.language.dtypes import str_to_ty
-from tt_execution import compile_tt, define
 
 SIG = {"p32": "*fp32", "p16": "*fp16", "pb": "*bf16", "p64": "*fp64", "p8": "*i8", "pi32": "*i32", "pi64": "*i64", "pu8": "*u8", "pi1": "*i1",
        "pu32": "*u32", "s": "i32", "f": "fp32", "C": "constexpr"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tilewright.dialects.errors import TypeMismatchError
 from tt_execution import compile_tt, define, run_both
+
+from tilewright.dialects.errors import TypeMismatchError
 
 RNG = np.random.default_rng(7)
 INTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

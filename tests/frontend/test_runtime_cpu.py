@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.backends.compiler import GPUTarget

@@ -8,6 +8,7 @@ import pickle
 import fake_target
 import numpy as np
 import pytest
+
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.compiler.source import ASTSource

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tilewright.dialects.errors import UnsupportedArchError
 from tilewright.targets import registry
 from tilewright.targets.protocol import GPUTarget

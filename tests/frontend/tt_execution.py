@@ -12,6 +12,7 @@ import textwrap
 from typing import Any
 
 import numpy as np
+
 from tilewright.compiler.code_generator import ast_to_ttir
 from tilewright.compiler.source import ASTSource
 from tilewright.dialects._mlir import ir

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.compiler import ASTSource

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+
 from tilewright.dialects.errors import TargetNotFoundError, UnsupportedArchError
 from tilewright.dialects.pipeline import Pipeline
 from tilewright.targets import registry

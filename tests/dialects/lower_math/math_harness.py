@@ -8,6 +8,7 @@ from typing import Any
 import llvmlite.binding as binding
 import mpmath
 import numpy as np
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lower_math import functions

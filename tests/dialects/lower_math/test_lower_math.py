@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from math_harness import DTYPE, compile_loop, draw, measured, ulp_errors
+
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.lower_math import functions, lookup
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lowering import lower_to_llvm

@@ -1,6 +1,7 @@
 """LLVMBuilder: what it prints as LLVM IR, and that flags arrive there."""
 
 import pytest
+
 from tilewright.dialects._mlir import ir, llvm
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lowering.builder import LLVMBuilder

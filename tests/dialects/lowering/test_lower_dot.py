@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from lowering_harness import Text, blocked, ptr, tensor
+
 from tilewright.dialects.matrix_ops import register_rows
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS as AMD
 from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS as NVIDIA

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from lowering_harness import LAYOUTS, Text, blocked, ptr, tensor
+
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.encodings import to_linear_layout
 from tilewright.dialects.lowering.global_ops import vector_groups

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from lowering_harness import LAYOUTS, Text, blocked, ptr, slice_of, tensor
+
 from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError
 
 E = blocked([4], [32], [4], [0])

@@ -6,6 +6,7 @@ import struct
 import llvmlite.binding as binding
 import numpy as np
 import pytest
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import InternalCompilerError

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, Region, type_info
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from evaluate import Evaluator
 from kernel_texts import KERNELS, Text, attention, context, matmul, ptr, run_passes
+
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import type_info

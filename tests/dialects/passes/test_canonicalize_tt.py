@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import type_info
 from tilewright.dialects.context import mlir_context

@@ -2,6 +2,7 @@
 
 import pytest
 from kernel_texts import KERNELS, Text, context, layer_norm, masked_add, matmul, ptr, run_passes, transpose_copy
+
 from tilewright.dialects.analysis.structure import type_info
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.encodings import ints

@@ -2,6 +2,7 @@
 
 import pytest
 from kernel_texts import KERNELS, Text, context, masked_add, ptr, run_passes
+
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import functions, type_info

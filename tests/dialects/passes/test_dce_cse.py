@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.pass_runner import GenericCapabilities, GenericOptions, run_text
 from tilewright.dialects.passes import shared_pass

@@ -13,6 +13,7 @@ from typing import Any
 import matmul as example
 import numpy as np
 import pytest
+
 from tilewright.compiler import ASTSource
 from tilewright.compiler.compiler import load_target, pass_context
 from tilewright.dialects.analysis.structure import functions

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from shared_texts import alloc, commit, context, copy, index, kernel, load, scratch, store, use, wait
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import Aliases
 from tilewright.dialects.analysis.structure import functions

@@ -2,6 +2,7 @@
 
 import pytest
 from kernel_texts import KERNELS, Text, attention, context, matmul, ptr, run_passes
+
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import type_info

@@ -17,6 +17,7 @@ from kernel_texts import (
     softmax,
     transpose_copy,
 )
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.context import mlir_context

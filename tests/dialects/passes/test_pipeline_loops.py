@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from evaluate import Evaluator, poisoned
 from kernel_texts import Text, attention, context, matmul, ptr
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import functions, type_info
 from tilewright.dialects.context import mlir_context

@@ -2,6 +2,7 @@
 
 import pytest
 from kernel_texts import KERNELS, Text, attention, context, masked_add, matmul, ptr, run_passes
+
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import conversion_kind

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from evaluate import Evaluator, poisoned
 from kernel_texts import KERNELS, attention, context, matmul, run_passes
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import functions, type_info

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from evaluate import Evaluator, poisoned
 from kernel_texts import KERNELS, Text, V, context, ptr
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.context import mlir_context

@@ -2,6 +2,7 @@
 
 import pytest
 from kernel_texts import KERNELS, Text, context, ptr, run_passes
+
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.structure import functions, with_encoding
 from tilewright.dialects.context import mlir_context

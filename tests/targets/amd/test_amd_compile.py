@@ -8,6 +8,7 @@ from pathlib import Path
 import matmul as matmul_example
 import numpy as np
 import pytest
+
 import tilewright
 from tilewright.compiler import ASTSource
 from tilewright.dialects.errors import ArgumentError

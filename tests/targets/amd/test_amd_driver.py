@@ -9,6 +9,7 @@ import struct
 
 import numpy as np
 import pytest
+
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError
 from tilewright.targets.amd.driver import AmdDriver, HipError, pack_format
 from tilewright.targets.amd.emit import emit_amdgcn, kernel_arguments

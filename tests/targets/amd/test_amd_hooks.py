@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from amd_harness import Kernel
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.simt import SimtError

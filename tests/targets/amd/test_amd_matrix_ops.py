@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from amd_harness import coordinates
+
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS, rows_for
 
 

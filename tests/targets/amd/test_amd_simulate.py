@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from amd_harness import Kernel, coordinates
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.lowering.conversions import FP8
 from tilewright.dialects.simt import SimtError

@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.compiler.source import ASTSource

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.dialects.errors import CompilationError

@@ -6,6 +6,7 @@ import mmap
 
 import numpy as np
 import pytest
+
 import tilewright as triton
 import tilewright.language as tl
 

@@ -1,6 +1,7 @@
 """Build one LLVM-dialect kernel with the builder and the NVIDIA hooks; run it in the simulator; compile it to a cubin."""
 
 import numpy as np
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.lowering.builder import LLVMBuilder

@@ -5,6 +5,7 @@ import struct
 import types
 
 import pytest
+
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources
 from tilewright.targets.nvidia import probe as probing
 from tilewright.targets.nvidia.driver import CudaError, NvidiaDriver, parameter_layout

@@ -1,6 +1,7 @@
 """LLVM IR to PTX to cubin: line tables, architectures, and what must not go by silently."""
 
 import pytest
+
 from tilewright.dialects.errors import InternalCompilerError, OutOfResources, UnsupportedArchError
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.capabilities import ARCHS, capabilities, resolve_arch

@@ -12,9 +12,10 @@ import matmul as matmul_example
 import numpy as np
 import pytest
 import softmax as softmax_example
+import vector_add as vector_add_example
+
 import tilewright
 import tilewright.language as tl
-import vector_add as vector_add_example
 from tilewright.compiler import ASTSource
 from tilewright.dialects.errors import OutOfResources
 from tilewright.targets.nvidia.emit import ptxas

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from nvidia_harness import Kernel, elementwise, random
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.simt import SimtError

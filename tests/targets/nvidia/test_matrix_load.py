@@ -5,6 +5,7 @@ import types
 import numpy as np
 import pytest
 from nvidia_harness import Kernel
+
 from tilewright.dialects import encodings, ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.lowering.context import LoweringContext

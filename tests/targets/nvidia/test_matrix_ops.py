@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from nvidia_harness import elementwise
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt.values import bf16_to_f32, f32_to_bf16
 from tilewright.targets.nvidia.emit import ptxas

@@ -1,6 +1,7 @@
 """The ttng dialect loads, prints, parses again, and its verifiers say what is wrong."""
 
 import pytest
+
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import ensure_dialects, mlir_context
 from tilewright.targets.nvidia.dialect.ttng import TTNG
