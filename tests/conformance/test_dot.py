@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from conformance.harness import SIMULATED, TORCH, compare, poisoned, random_array, rng_of
+from conformance.harness import ON_CPU, SIMULATED, TARGET, TORCH, compare, poisoned, random_array, rng_of
 
 _BLOCKS = [(16, 16, 16), (1, 16, 32), (16, 8, 16), (2, 4, 8), (32, 16, 64), (64, 32, 16), (16, 64, 32), (4, 64, 16), (64, 16, 8), (32, 32, 1), (1, 1, 1), (64, 64, 64), (128, 16, 32)]
 _ACCUMULATED = {"int8": "int32", "fp64": "fp64"}
@@ -41,6 +41,8 @@ def test_exact_dots(dtype, block):
     number = _BLOCKS.index(block) + len(dtype)
     if SIMULATED and number % 3:
         pytest.skip("a third of the blocks is enough in the simulator")
+    if dtype == "fp64" and block == (64, 64, 64) and TARGET.startswith("amd"):
+        pytest.skip("the operands alone take more than the 64 KiB of shared memory")
     m, n, k = block
     turn_a, turn_b = number % 2 == 0, number % 4 < 2
     out = _ACCUMULATED.get(dtype, "fp32")
@@ -82,7 +84,7 @@ def test_batched_dots(shape, dtype):
         """, {"p": _operand(dtype, (b, m, k)), "q": _operand(dtype, (b, k, n)), "o": poisoned(out, (b, m, n)), "B": b, "M": m, "N": n, "K": k}, num_warps=2)
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("stages", [1] if ON_CPU else [1, 2, 3])
 @pytest.mark.parametrize("dtype", ["fp16", "fp32", "bf16", "int8"])
 @pytest.mark.parametrize("m, n, k", [(37, 50, 83), (16, 16, 16), (64, 33, 5)])
 def test_matmuls(m, n, k, dtype, stages):
