@@ -192,13 +192,11 @@ def _int_to_float(x: np.ndarray, out: Any) -> Any:
     if name in ("fp16", "fp32", "fp64"):
         with np.errstate(over="ignore"):
             return x.astype(numpy_dtype(name))
-    if x.dtype.itemsize == 8:  # 64-bit ints do not fit float64: round to odd there, then once to the narrow type
-        wide = x.astype(np.float64)
-        low_bits = (x & ((1 << 11) - 1)) != 0
-        big = np.abs(wide) >= 2.0**53
-        bits = wide.view(np.int64)
-        wide = np.where(big & low_bits & (wide.astype(x.dtype) != x), bits | 1, bits).view(np.float64)
-        return round_to(wide, name)
+    if x.dtype.itemsize == 8:  # 64-bit ints do not fit float64: large ones are rounded to odd first, so that they round once
+        top = x >> np.array(53, x.dtype)
+        large = (top != 0) & (top != -1) if x.dtype.kind == "i" else top != 0
+        low = x & np.array(2047, x.dtype)
+        x = np.where(large, (x - low) | np.where(low != 0, 2048, 0).astype(x.dtype), x)
     return round_to(x.astype(np.float64), name)
 
 

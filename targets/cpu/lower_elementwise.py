@@ -266,6 +266,14 @@ def _int_to_float(b: LoopBuilder, name: str, x: Any, target: Any, n: int) -> Any
     width = b.element(x.type).width
     if width <= 16:
         return round_lanes(b, b.un(name, x, b.vec(n, b.f32)), target)
+    if width == 64:  # large ones do not fit f64: rounded to odd first, so that they round once
+        top = b.bin("arith.shrsi" if name == "arith.sitofp" else "arith.shrui", x, b.const(x.type, 53))
+        if name == "arith.sitofp":
+            top = b.op("arith.xori", [top, b.bin("arith.shrsi", x, b.const(x.type, 63))], [x.type]).result
+        low = b.op("arith.andi", [x, b.const(x.type, 2047)], [x.type]).result
+        sticky = b.select(b.cmpi("ne", low, b.const(x.type, 0)), b.const(x.type, 2048), b.const(x.type, 0))
+        odd = b.op("arith.ori", [b.bin("arith.subi", x, low), sticky], [x.type]).result
+        x = b.select(b.cmpi("ne", top, b.const(x.type, 0)), odd, x)
     return round_lanes(b, _odd_f32(b, b.un(name, x, b.vec(n, b.f64))), target)
 
 

@@ -155,6 +155,32 @@ def test_bitcasts(width, group):
         assert expressions(table, {"a": x}, num_warps=1) == len(table)
 
 
+@pytest.mark.parametrize("src", ["int32", "uint32", "int64", "uint64"])
+def test_integers_near_ties_round_once(src):
+    """One more and one less than halfway between two floats of each type, where rounding to a wider float first goes wrong."""
+    width = WIDTH[src] - 1
+    values = [(1 << e) + (1 << (e - p)) + d for p in (8, 11, 24, 53) for e in range(p + 1, width) for d in (-1, 0, 1)]
+    if src.startswith("int"):
+        values += [-v for v in values]
+    x = torch.from_numpy(np.resize(np.array(values, src), 1024))
+    assert expressions([f"a.to({tl_name(t)})" for t in FLOATS], {"a": x}, num_warps=4) == 4
+    with np.errstate(over="ignore"):
+        compare("""
+            @triton.jit
+            def kernel(p, o):
+                i = tl.arange(0, 1024)
+                tl.store(o + i, tl.load(p + i).to(tl.bfloat16))
+            """, {"p": x, "o": poisoned("bf16", 1024)}, expected={"o": torch.tensor([_bf16_of(v) for v in x.tolist()], dtype=torch.float64).to(torch.bfloat16)})
+
+
+def _bf16_of(value: int) -> float:
+    """The nearest bf16 of an integer, ties to even, by integers alone."""
+    drop = max(abs(value).bit_length() - 8, 0)
+    down, rest, half = abs(value) >> drop, abs(value) & ((1 << drop) - 1), (1 << drop) >> 1
+    up = rest > half or (drop > 0 and rest == half and down & 1)
+    return float((down + up) << drop) * (1 if value >= 0 else -1)
+
+
 def test_chained_casts_round_at_each_step():
     x = special_floats("fp32", 128, rng_of("chain"))
     table = ["a.to(tl.float16).to(tl.float32)", "a.to(tl.bfloat16).to(tl.float32) * 2", "a.to(tl.float16).to(tl.bfloat16)", "(a.to(tl.float16) * 3).to(tl.float32)",
