@@ -36,9 +36,9 @@ def _driver() -> Any:
 
 
 def _simulator(arch: str) -> Any:
-    from tilewright.targets.amd.simulated_driver import SimulatedDriver
+    from tilewright.targets.amd.simulated_driver import AmdSimulatedDriver
 
-    return SimulatedDriver(resolve_arch(arch))
+    return AmdSimulatedDriver(resolve_arch(arch))
 
 
 def _hooks(arch: str, options: Any) -> Any:

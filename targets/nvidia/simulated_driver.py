@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.pipeline import PassContext
 from tilewright.dialects.simt import SimtExecutor
+from tilewright.dialects.simt.driver import SimulatedDriver, SimulatedKernel
 from tilewright.targets.nvidia.capabilities import capabilities, sm_number
 from tilewright.targets.nvidia.options import NvidiaOptions
 
 
-class SimulatedKernel:
-    """A kernel lowered to the LLVM dialect and decoded. Register counts are not known: 0."""
-
-    n_regs = n_spills = 0
-
-    def __init__(self, executor: SimtExecutor):
-        self.executor = self.function = executor
-
-
-class _Timer:
-    """Host time, in place of events."""
-
-    _begin = _end = 0.0
-
-    def start(self) -> None:
-        self._begin = time.perf_counter()
-
-    def stop(self) -> None:
-        self._end = time.perf_counter()
-
-    def elapsed_ms(self) -> float:
-        return (self._end - self._begin) * 1e3
-
-
-class SimulatedDriver:
+class NvidiaSimulatedDriver(SimulatedDriver):
     """targets.protocol.Driver over the SIMT executor. Pointers are addresses in this process."""
-
-    def __init__(self, arch: str):
-        self.arch = arch
-
-    def current_device(self) -> int:
-        return 0
-
-    def current_stream(self, device: int) -> int:
-        return 0
 
     def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int = 0) -> SimulatedKernel:
         """Lowers ``asm["ttgir"]`` again, since LLVM IR text has lost what the executor reads."""
@@ -70,29 +37,11 @@ class SimulatedDriver:
             module = ir.Module.parse(text)
             ctx = PassContext(TARGET, self.arch, capabilities(self.arch), options, str(metadata["name"]), {"shared": metadata["shared"]})
             lower_to_llvm(module, ctx)
-            return SimulatedKernel(SimtExecutor(module, str(metadata["name"]), 32 * num_warps, 32, int(metadata["shared"]), semantics(),
-                                                check_uninitialised=True))
-
-    def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
-        def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
-            output = handle.executor.machine.output
-            output.clear()
-            try:
-                handle.executor.run((gx, gy, gz), args, whole_process=True)
-            finally:
-                for _, _, text in output:
-                    print(text, end="")
-
-        return launch
-
-    def synchronize(self) -> None:
-        """Launches are synchronous."""
+            executor = SimtExecutor(module, str(metadata["name"]), 32 * num_warps, 32, int(metadata["shared"]), semantics(), check_uninitialised=True)
+        return SimulatedKernel(executor, metadata)
 
     def get_device_properties(self, device: int) -> Mapping[str, Any]:
         """The architecture's limits; one multiprocessor."""
         facts = capabilities(self.arch)
         return {"max_shared_mem": facts.max_shared_bytes, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
                 "sm_clock_rate": 0, "mem_clock_rate": 0, "mem_bus_width": 0, "arch": sm_number(self.arch)}
-
-    def event_timer(self) -> _Timer:
-        return _Timer()

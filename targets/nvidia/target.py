@@ -20,9 +20,9 @@ def _driver() -> Any:
 
 
 def _simulator(arch: str) -> Any:
-    from tilewright.targets.nvidia.simulated_driver import SimulatedDriver
+    from tilewright.targets.nvidia.simulated_driver import NvidiaSimulatedDriver
 
-    return SimulatedDriver(resolve_arch(arch))
+    return NvidiaSimulatedDriver(resolve_arch(arch))
 
 
 def _hooks(arch: str, options: Any) -> Any:

@@ -1,0 +1,67 @@
+"""What a target's simulated driver shares with every other's: launches on host memory through the SIMT executor.
+
+A target subclasses ``SimulatedDriver`` with ``load`` (lower the kernel, make its executor) and ``get_device_properties``; the
+result has the methods of ``targets.protocol.Driver``. Pointers are addresses in this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.dialects.simt.executor import SimtExecutor
+
+
+class SimulatedKernel:
+    """A kernel lowered to the LLVM dialect and decoded. Register counts are the compiled code's, where ``metadata`` has them."""
+
+    def __init__(self, executor: SimtExecutor, metadata: Mapping[str, Any]):
+        self.executor = self.function = executor
+        self.n_regs, self.n_spills = int(metadata.get("registers") or 0), int(metadata.get("spills") or 0)
+
+
+class HostTimer:
+    """Host time, in place of events."""
+
+    _begin = _end = 0.0
+
+    def start(self) -> None:
+        self._begin = time.perf_counter()
+
+    def stop(self) -> None:
+        self._end = time.perf_counter()
+
+    def elapsed_ms(self) -> float:
+        return (self._end - self._begin) * 1e3
+
+
+class SimulatedDriver:
+    """One simulated device of architecture ``arch``. Launches are done when they return; what kernels print is printed then."""
+
+    def __init__(self, arch: str):
+        self.arch = arch
+
+    def current_device(self) -> int:
+        return 0
+
+    def current_stream(self, device: int) -> int:
+        return 0
+
+    def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
+            output = handle.executor.machine.output
+            output.clear()
+            try:
+                handle.executor.run((gx, gy, gz), args, whole_process=True)
+            finally:
+                for _, _, text in output:
+                    print(text, end="")
+
+        return launch
+
+    def synchronize(self) -> None:
+        """Launches are synchronous."""
+
+    def event_timer(self) -> HostTimer:
+        return HostTimer()
