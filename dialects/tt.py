@@ -25,6 +25,8 @@ EVICTION_POLICIES = ("normal", "evict_first", "evict_last")
 RMW_OPS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "xchg")
 MEM_SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 MEM_SCOPES = ("cta", "gpu", "sys")
+DESCRIPTOR_REDUCE_KINDS = ("add", "fadd", "and", "or", "xor", "max", "min", "umax", "umin", "fmax", "fmin")
+PADDINGS = ("zero", "nan")
 INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
@@ -87,6 +89,35 @@ class PtrType(TT.Type, name="ptr"):
     def pointee_type(self) -> Any:
         """The pointed-to ``ir.Type``."""
         return ir.TypeAttr(self.params[0]).value
+
+
+class TensorDescType(TT.Type, name="tensordesc"):
+    """A view of a strided tensor in memory that is read and written in blocks of ``block_shape`` elements of type ``element``.
+
+    Text: ``!tt.tensordesc<array<i64: 128, 64>, f16>``. The tensor has as many dims as the block (1 to 5). Block dims are powers of
+    two. A value of this type is made by tt.make_tensor_descriptor, or is a kernel argument that the host
+    makes."""
+
+    block_shape: Any
+    element: Any
+
+    @staticmethod
+    def of(shape: Sequence[int], element: Any) -> "TensorDescType":
+        return TensorDescType.get(ir.DenseI64ArrayAttr.get(list(shape)), element)
+
+    @property
+    def shape(self) -> list[int]:
+        """The block's shape."""
+        return list(ir.DenseI64ArrayAttr(self.params[0]))
+
+    @property
+    def element_type(self) -> Any:
+        return ir.TypeAttr(self.params[1]).value
+
+    @property
+    def block_type(self) -> Any:
+        """The tensor type (without encoding) of a whole block."""
+        return ir.RankedTensorType.get(self.shape, self.element_type)
 
 
 class GetProgramIdOp(TT.Operation, name="get_program_id", traits=[Pure]):
@@ -249,6 +280,177 @@ class DotOp(TT.Operation, name="dot", traits=[Pure]):
     a: ext.Operand[Any]
     b: ext.Operand[Any]
     c: ext.Operand[Any]
+
+
+# ------------------------------------------------------------------------------------------------ tensor descriptors
+def is_descriptor(type_: Any) -> bool:
+    """Whether an ``ir.Type`` is ``!tt.tensordesc``."""
+    return str(type_).startswith("!tt.tensordesc")
+
+
+def descriptor_type(value: Any, what: str) -> TensorDescType:
+    """The descriptor type of an ``ir.Value``. Raises ValueError where it is something else."""
+    if not is_descriptor(value.type):
+        raise ValueError(f"{what}: operand 0 must be a tensor descriptor, found {value.type}")
+    return TensorDescType(value.type)
+
+
+def make_descriptor_operands(op: Any) -> tuple[Any, list[Any], list[Any]]:
+    """(base, shape, strides) of a tt.make_tensor_descriptor, the lists outermost dim first."""
+    operands = list(op.operands)
+    rank = (len(operands) - 1) // 2
+    return operands[0], operands[1:1 + rank], operands[1 + rank:]
+
+
+def _require_ints(values: Sequence[Any], width: int, count: int, what: str) -> None:
+    if len(values) != count or any(str(v.type) != f"i{width}" for v in values):
+        raise ValueError(f"{what} needs {count} values of i{width}, found {[str(v.type) for v in values]}")
+
+
+def _without_leading_ones(shape: Sequence[int], rank: int) -> list[int]:
+    """``shape`` with leading dims of size 1 dropped until ``rank`` dims are left; fewer where the first one is not 1."""
+    shape = list(shape)
+    while len(shape) > rank and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def _require_block(tensor: Any, desc: TensorDescType, what: str) -> None:
+    found = ir.RankedTensorType(tensor.type)
+    if found.element_type != desc.element_type or list(found.shape) != _without_leading_ones(desc.shape, len(found.shape)):
+        raise ValueError(f"{what}: a block {desc.shape} of {desc.element_type} (or it without leading dims of size 1) is needed, "
+                         f"found {tensor.type}")
+
+
+def _require_rows(op: Any, tensor: Any, offsets: int, what: str) -> None:
+    """The checks that gather and scatter share; ``offsets`` is the operand number of the row numbers."""
+    desc = descriptor_type(op.operands[0], what)
+    rows = ir.RankedTensorType(op.operands[offsets].type)
+    found = ir.RankedTensorType(tensor.type)
+    if len(desc.shape) != 2 or desc.shape[0] != 1:
+        raise ValueError(f"{what}: the descriptor's block must be [1, columns], found {desc.shape}")
+    if len(rows.shape) != 1 or str(rows.element_type) != "i32":
+        raise ValueError(f"{what}: the row numbers must be a rank-1 tensor of i32, found {rows}")
+    if list(found.shape) != [rows.shape[0], desc.shape[1]] or found.element_type != desc.element_type:
+        raise ValueError(f"{what}: a tensor {[rows.shape[0], desc.shape[1]]} of {desc.element_type} is needed, found {found}")
+    _require_ints(list(op.operands)[offsets + 1:], 32, 1, f"{what}: the column offset")
+
+
+class MakeTensorDescriptorOp(TT.Operation, name="make_tensor_descriptor", traits=[Pure]):
+    """A descriptor of the tensor at ``base`` with ``shape`` (i32, elements) and ``strides`` (i64, elements), outermost dim first.
+
+    One shape and one stride a dim of the block; the last stride is 1, as the program promises. Elements outside ``shape`` (below 0 too)
+    read as 0, or as NaN with ``padding`` = "nan" (float elements only), and are not written. Reading or writing through the
+    descriptor reads or writes memory as tt.load and tt.store do, in program order. The discardable unit attribute ``tt.host`` marks a
+    descriptor that the target keeps (rewrite_tensor_descriptors leaves it alone).
+    """
+
+    result: ext.Result[Any]
+    padding: StringAttr
+    base: ext.Operand[Any]
+    shape: Sequence[ext.Operand[Any]]
+    strides: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        if not is_descriptor(self.results[0].type):
+            raise ValueError(f"make_tensor_descriptor gives a !tt.tensordesc, found {self.results[0].type}")
+        desc = TensorDescType(self.results[0].type)
+        rank = len(desc.shape)
+        if not 1 <= rank <= 5 or any(n < 1 or n & (n - 1) for n in desc.shape):
+            raise ValueError(f"make_tensor_descriptor: a block has 1 to 5 dims, powers of two, found {desc.shape}")
+        base, shape, strides = make_descriptor_operands(self)
+        if not str(base.type).startswith("!tt.ptr") or PtrType(base.type).pointee_type != desc.element_type:
+            raise ValueError(f"make_tensor_descriptor: the base must be a pointer to {desc.element_type}, found {base.type}")
+        _require_ints(shape, 32, rank, "make_tensor_descriptor: the shape")
+        _require_ints(strides, 64, rank, "make_tensor_descriptor: the strides")
+        padding = ir.StringAttr(self.attributes["padding"]).value
+        if padding not in PADDINGS or (padding == "nan" and isinstance(desc.element_type, ir.IntegerType)):
+            raise ValueError(f'make_tensor_descriptor: padding must be "zero", or "nan" for float elements, found "{padding}" for '
+                             f"{desc.element_type}")
+        return True
+
+
+class DescriptorLoadOp(TT.Operation, name="descriptor_load"):
+    """Read the block whose first element is at ``indices`` (i32 elements, one a dim, any value; they need not be multiples of anything).
+
+    The result has the block's shape, or it without leading dims of size 1. ``cache`` and ``evict`` are hints as in tt.load.
+    """
+
+    result: ext.Result[Any]
+    cache: StringAttr
+    evict: StringAttr
+    desc: ext.Operand[Any]
+    indices: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        desc = descriptor_type(self.operands[0], "descriptor_load")
+        _require_ints(list(self.operands)[1:], 32, len(desc.shape), "descriptor_load: the indices")
+        _require_block(self.results[0], desc, "descriptor_load")
+        return True
+
+
+class DescriptorStoreOp(TT.Operation, name="descriptor_store"):
+    """Write the block ``src`` (of the block's shape, or it without leading dims of size 1) at ``indices``; nothing outside the tensor."""
+
+    desc: ext.Operand[Any]
+    src: ext.Operand[Any]
+    indices: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        desc = descriptor_type(self.operands[0], "descriptor_store")
+        _require_ints(list(self.operands)[2:], 32, len(desc.shape), "descriptor_store: the indices")
+        _require_block(self.operands[1], desc, "descriptor_store")
+        return True
+
+
+class DescriptorReduceOp(TT.Operation, name="descriptor_reduce"):
+    """Combine the block ``src`` into memory at ``indices``, atomically an element, relaxed, at gpu scope; old values are not given.
+
+    ``kind`` in DESCRIPTOR_REDUCE_KINDS; fadd, fmax and fmin are of floats (NaN is ignored by fmax and fmin), umax and umin of
+    unsigned integers.
+    """
+
+    kind: StringAttr
+    desc: ext.Operand[Any]
+    src: ext.Operand[Any]
+    indices: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        desc = descriptor_type(self.operands[0], "descriptor_reduce")
+        _require_ints(list(self.operands)[2:], 32, len(desc.shape), "descriptor_reduce: the indices")
+        _require_block(self.operands[1], desc, "descriptor_reduce")
+        kind = ir.StringAttr(self.attributes["kind"]).value
+        if kind not in DESCRIPTOR_REDUCE_KINDS or kind.startswith("f") == isinstance(desc.element_type, ir.IntegerType):
+            raise ValueError(f"descriptor_reduce: {kind!r} of {desc.element_type}; kinds are {', '.join(DESCRIPTOR_REDUCE_KINDS)}")
+        return True
+
+
+class DescriptorGatherOp(TT.Operation, name="descriptor_gather"):
+    """Read row ``x_offsets[i]`` of a rank-2 tensor, from column ``y_offset`` on, as row i of the result. The block is [1, columns]."""
+
+    result: ext.Result[Any]
+    desc: ext.Operand[Any]
+    x_offsets: ext.Operand[Any]
+    y_offset: ext.Operand[Any]
+
+    def verify_invariants(self) -> bool:
+        _require_rows(self, self.results[0], 1, "descriptor_gather")
+        return True
+
+
+class DescriptorScatterOp(TT.Operation, name="descriptor_scatter"):
+    """Write row i of ``src`` as row ``x_offsets[i]`` of a rank-2 tensor, from column ``y_offset`` on. The block is [1, columns].
+
+    Which row stays where two have one number is not said."""
+
+    desc: ext.Operand[Any]
+    src: ext.Operand[Any]
+    x_offsets: ext.Operand[Any]
+    y_offset: ext.Operand[Any]
+
+    def verify_invariants(self) -> bool:
+        _require_rows(self, self.operands[1], 2, "descriptor_scatter")
+        return True
 
 
 @several_types

@@ -366,7 +366,8 @@ def erase_dead(function: Function, pure: Iterable[str] | None = None) -> int:
 
 _PURE_TT = frozenset("tt." + n for n in (
     "get_program_id get_num_programs make_range splat unsplat broadcast expand_dims reshape trans join split cat addptr dot "
-    "reduce scan gather histogram bitcast int_to_ptr ptr_to_int fp_to_fp precise_sqrt precise_divf mulhiui clampf").split())
+    "reduce scan gather histogram bitcast int_to_ptr ptr_to_int fp_to_fp precise_sqrt precise_divf mulhiui clampf "
+    "make_tensor_descriptor").split())
 _PURE_TTG = frozenset(("ttg.convert_layout", "ttg.memdesc_index", "ttg.memdesc_subslice", "ttg.memdesc_trans"))
 
 
@@ -377,7 +378,7 @@ def is_removable(node: Node) -> bool:
         return True
     if name == "tt.load":
         return not node.bool_attr("is_volatile")
-    if name in ("ttg.local_load", "ttg.local_alloc"):
+    if name in ("ttg.local_load", "ttg.local_alloc", "tt.descriptor_load", "tt.descriptor_gather"):
         return True
     if name in ("tt.extern_elementwise", "tt.elementwise_inline_asm"):
         return node.bool_attr("pure")

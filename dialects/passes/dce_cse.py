@@ -11,6 +11,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names, functions, is_removable
 from tilewright.dialects.pipeline import PassContext
 
+_READS = frozenset(("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "ttg.local_load", "ttg.local_alloc"))
 _BRANCHES = ("scf.for", "scf.if", "scf.while")
 
 
@@ -25,7 +26,7 @@ def run(module: Any, ctx: PassContext) -> None:
 # ------------------------------------------------------------------------------------------------------------ CSE
 def is_pure(node: Node) -> bool:
     """Whether the op's results depend on its operands and attributes alone (no memory is read)."""
-    return is_removable(node) and node.name not in ("tt.load", "ttg.local_load", "ttg.local_alloc")
+    return is_removable(node) and node.name not in _READS
 
 
 def _region_key(region: Region, numbers: dict[Any, int]) -> tuple[Any, ...]:
