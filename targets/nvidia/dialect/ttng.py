@@ -1,8 +1,12 @@
 """The ttng dialect: what only NVIDIA GPUs have — warp-group matrix products, mbarriers, bulk tensor copies (TMA).
 
-These ops exist from sm_90 on. They are declared and verified here; the passes that make them and their lowerings are the
-Hopper work. An mbarrier is a ``!ttg.memdesc`` of one i64 in shared memory; phases are i32 parities (0 or 1), as in the PTX
-ISA manual, "Asynchronous barriers" and "Asynchronous warpgroup level matrix multiply-accumulate".
+These ops exist from sm_90 on. They are declared and verified here, and lowered by lower_barriers, lower_bulk_copies,
+lower_warp_specialize and the warp-group lowerings beside them. An mbarrier is a ``!ttg.memdesc`` of one i64 in shared memory;
+an array of them is ``memdesc<Nx1xi64>``, of which memdesc_index gives one. Phases are i32 parities (0 or 1). See the PTX ISA
+manual, "Parallel synchronization: mbarrier", "Asynchronous copies" and "Asynchronous warpgroup level matrix instructions".
+
+"One thread" of an op means: inside the producer region of warp_specialize the only thread there is; elsewhere thread 0 of
+the program.
 """
 
 from collections.abc import Sequence
@@ -12,10 +16,18 @@ from tilewright.dialects._mlir import ext, ir
 from tilewright.dialects.ttg import MemDescType
 
 IntegerAttr = StringAttr = BoolAttr = Any
+ARRIVE_SCOPES = ("thread", "warp", "warp_group")
+REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
+MAX_TX_BYTES = (1 << 20) - 1  # what one phase of an mbarrier can count (PTX ISA, "mbarrier: contents")
 
 
 class TTNG(ext.Dialect, name="ttng"):
     """Operations of NVIDIA GPUs on tiles with layouts."""
+
+
+def _text(op: Any, name: str, default: str = "") -> str:
+    """A string attribute that may be left out."""
+    return str(ir.StringAttr(op.attributes[name]).value) if name in op.attributes else default
 
 
 def _memdesc(value: Any, what: str) -> Any:
@@ -111,8 +123,8 @@ class BarrierExpectOp(TTNG.Operation, name="barrier_expect"):
 
     def verify_invariants(self) -> bool:
         _require_barrier(self.operands[0])
-        if _attribute(self, "size") <= 0:
-            raise ValueError(f"barrier_expect: size must be positive, found {_attribute(self, 'size')}")
+        if not 0 < _attribute(self, "size") <= MAX_TX_BYTES:
+            raise ValueError(f"barrier_expect: size must be positive and at most {MAX_TX_BYTES}, found {_attribute(self, 'size')}")
         return True
 
 
@@ -131,7 +143,12 @@ class WaitBarrierOp(TTNG.Operation, name="wait_barrier"):
 
 
 class ArriveBarrierOp(TTNG.Operation, name="arrive_barrier"):
-    """``count`` arrivals by one thread; where ``pred`` holds, if given."""
+    """``count`` arrivals by each arriving thread; where ``pred`` holds, if given.
+
+    The optional attribute ``scope`` says who arrives: "thread" (the default: one thread), "warp" (lane 0 of each warp, after the
+    warp's lanes have met, so it speaks for all of them) or "warp_group" (the first thread of each four warps, which speaks
+    for them only where all they did was done together, as wgmma is).
+    """
 
     count: IntegerAttr
     barrier: ext.Operand[Any]
@@ -141,13 +158,80 @@ class ArriveBarrierOp(TTNG.Operation, name="arrive_barrier"):
         _require_barrier(self.operands[0])
         if _attribute(self, "count") < 1:
             raise ValueError(f"arrive_barrier: count must be at least 1, found {_attribute(self, 'count')}")
+        if _text(self, "scope", "thread") not in ARRIVE_SCOPES:
+            raise ValueError(f"arrive_barrier: scope must be one of {', '.join(ARRIVE_SCOPES)}, found {_text(self, 'scope')!r}")
         return True
 
 
+class ArriveBarrierRemoteOp(TTNG.Operation, name="arrive_barrier_remote"):
+    """``count`` arrivals, by one thread, on the mbarrier at the same place in the shared memory of block ``rank`` (i32) of the
+    cluster."""
+
+    count: IntegerAttr
+    barrier: ext.Operand[Any]
+    rank: ext.Operand[Any]
+
+    def verify_invariants(self) -> bool:
+        _require_barrier(self.operands[0])
+        if _attribute(self, "count") < 1:
+            raise ValueError(f"arrive_barrier_remote: count must be at least 1, found {_attribute(self, 'count')}")
+        return True
+
+
+# ----------------------------------------------------------------------------------------- barriers without memory
+class NamedBarrierOp(TTNG.Operation, name="named_barrier"):
+    """``threads`` threads (whole warps) meet at hardware barrier ``id``; with ``arrive`` this one does not wait there.
+
+    0 is the program's barrier and 1 that of warp_specialize's consumers, so ``id`` is 2 to 15.
+    """
+
+    id: IntegerAttr
+    threads: IntegerAttr
+    arrive: BoolAttr
+
+    def verify_invariants(self) -> bool:
+        if not 2 <= _attribute(self, "id") <= 15:
+            raise ValueError(f"named_barrier: id must be 2 to 15, found {_attribute(self, 'id')}")
+        threads = _attribute(self, "threads")
+        if threads < 32 or threads % 32 or threads > 1024:
+            raise ValueError(f"named_barrier: threads must be a multiple of 32 up to 1024, found {threads}")
+        return True
+
+
+class ClusterArriveOp(TTNG.Operation, name="cluster_arrive"):
+    """This thread arrives at its cluster's barrier; ``relaxed``: its writes need not be seen by the others."""
+
+    relaxed: BoolAttr
+
+
+class ClusterWaitOp(TTNG.Operation, name="cluster_wait"):
+    """Wait until all threads of the cluster have arrived."""
+
+
+class SetMaxRegistersOp(TTNG.Operation, name="set_max_registers"):
+    """The four warps of a warp group have ``registers`` registers a thread from here on; ``increase`` says which way that is."""
+
+    registers: IntegerAttr
+    increase: BoolAttr
+
+    def verify_invariants(self) -> bool:
+        _check_registers("set_max_registers", _attribute(self, "registers"))
+        return True
+
+
+def _check_registers(what: str, count: int) -> None:
+    if count % 8 or not 24 <= count <= 256:
+        raise ValueError(f"{what}: registers a thread must be a multiple of 8 from 24 to 256, found {count}")
+
+
+# ------------------------------------------------------------------------------------------------------ bulk copies
 class AsyncTMACopyGlobalToLocalOp(TTNG.Operation, name="async_tma_copy_global_to_local"):
     """Start a bulk copy of the descriptor's block at ``coords`` into ``dst``; its bytes are counted on ``barrier``.
 
-    Operands: descriptor, barrier, dst, pred, then one i32 coordinate a dim. Elements out of bounds become 0.
+    Operands: descriptor, barrier, dst, pred, then one i32 coordinate a dim of the descriptor, outermost first. ``dst`` has the
+    descriptor's rank, or less: then the block's leading dims have extent 1. Elements out of bounds become 0. The optional
+    attribute ``multicast`` (i32, a mask of the cluster's blocks) lets every block of it receive the data at the same place.
+    One thread issues it.
     """
 
     cache: StringAttr
@@ -165,9 +249,10 @@ class AsyncTMACopyGlobalToLocalOp(TTNG.Operation, name="async_tma_copy_global_to
 
 
 class AsyncTMACopyLocalToGlobalOp(TTNG.Operation, name="async_tma_copy_local_to_global"):
-    """Start a bulk copy of ``src`` into the descriptor's block at ``coords``; done at tma_store_wait.
+    """Start a bulk copy of ``src`` into the descriptor's block at ``coords``, as a group of its own; done at tma_store_wait.
 
-    Operands: descriptor, src, then one i32 coordinate a dim. Elements out of bounds are not written.
+    Operands: descriptor, src, then coordinates as for loads. Elements out of bounds are not written. Optional attribute
+    ``evict``. One thread issues it.
     """
 
     desc: ext.Operand[Any]
@@ -179,20 +264,108 @@ class AsyncTMACopyLocalToGlobalOp(TTNG.Operation, name="async_tma_copy_local_to_
         return True
 
 
+class AsyncTMAReduceOp(TTNG.Operation, name="async_tma_reduce"):
+    """As async_tma_copy_local_to_global, but ``src`` is combined with what is there by ``kind``, element by element."""
+
+    kind: StringAttr
+    desc: ext.Operand[Any]
+    src: ext.Operand[Any]
+    coords: Sequence[ext.Operand[Any]]
+
+    def verify_invariants(self) -> bool:
+        _check_coords(self, _memdesc(self.operands[1], "the source of a TMA reduction"), 2)
+        if _text(self, "kind") not in REDUCTIONS:
+            raise ValueError(f"async_tma_reduce: kind must be one of {', '.join(REDUCTIONS)}, found {_text(self, 'kind')!r}")
+        return True
+
+
 def _check_coords(op: Any, block: Any, first: int) -> None:
-    coords = list(op.operands)[first:]
-    if len(coords) != len(block.shape) or any(c.type != ir.IntegerType.get_signless(32) for c in coords):
-        raise ValueError(f"a TMA copy of a block {list(block.shape)} needs {len(block.shape)} i32 coordinates, found "
-                         f"{[str(c.type) for c in coords]}")
+    coords, rank = list(op.operands)[first:], len(block.shape)
+    if not max(rank, 1) <= len(coords) <= 5 or any(c.type != ir.IntegerType.get_signless(32) for c in coords):
+        raise ValueError(f"a TMA copy of a block {list(block.shape)} needs {rank} i32 coordinates (up to 5 where leading dims "
+                         f"are dropped), found {[str(c.type) for c in coords]}")
+
+
+class AsyncTMAGatherOp(TTNG.Operation, name="async_tma_gather"):
+    """Start a bulk copy of the descriptor's rows ``rows`` (a tensor of i32), from column ``column`` on, into ``dst``."""
+
+    desc: ext.Operand[Any]
+    barrier: ext.Operand[Any]
+    dst: ext.Operand[Any]
+    rows: ext.Operand[Any]
+    column: ext.Operand[Any]
+
+
+class AsyncTMAScatterOp(TTNG.Operation, name="async_tma_scatter"):
+    """Start a bulk copy of ``src`` to the descriptor's rows ``rows`` (a tensor of i32), from column ``column`` on."""
+
+    desc: ext.Operand[Any]
+    src: ext.Operand[Any]
+    rows: ext.Operand[Any]
+    column: ext.Operand[Any]
 
 
 class TMAStoreWaitOp(TTNG.Operation, name="tma_store_wait"):
-    """Wait until at most ``pendings`` of this thread's bulk stores still read shared memory."""
+    """Wait until at most ``pendings`` of this thread's bulk stores still read shared memory.
+
+    With the unit attribute ``complete``: until they have written global memory too.
+    """
 
     pendings: IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        if _attribute(self, "pendings") < 0:
+            raise ValueError(f"tma_store_wait: pendings must be at least 0, found {_attribute(self, 'pendings')}")
+        return True
+
+
+class PrefetchTensormapOp(TTNG.Operation, name="prefetch_tensormap"):
+    """Bring a descriptor into the cache, so that the first copy need not wait for it."""
+
+    desc: ext.Operand[Any]
 
 
 class FenceAsyncSharedOp(TTNG.Operation, name="fence_async_shared"):
     """Ordinary shared-memory writes before it are seen by wgmma and bulk copies after it (fence.proxy.async)."""
 
     b_cluster: BoolAttr
+
+
+# ----------------------------------------------------------------------------------------------- warp specialisation
+PRODUCER_WARPS = 4  # setmaxnreg takes whole warp groups
+
+
+class WarpSpecializeOp(TTNG.Operation, name="warp_specialize"):
+    """Two programs at once: region 0 ("consumers") is run by the kernel's num_warps warps, region 1 ("producer") by one thread
+    of PRODUCER_WARPS further warps, thread num_warps * 32. Both use values from above freely, and end in warp_return.
+
+    It stands at the function's end, before func.return; what stands before it is executed by all threads, the producer's
+    too, and seen by both. Inside region 0 every barrier of the program is one of the consumers alone.
+    ``consumer_registers``, ``producer_registers``: registers a thread from here on (0: as the kernel began). The optional
+    attribute ``min_ctas`` (i32, 1 without it): blocks that must fit on a multiprocessor, which bounds the registers.
+    """
+
+    consumer_registers: IntegerAttr
+    producer_registers: IntegerAttr
+    consumers: ext.Region
+    producer: ext.Region
+
+    def verify_invariants(self) -> bool:
+        counts = [_attribute(self, n) for n in ("consumer_registers", "producer_registers")]
+        for count in counts:
+            if count:
+                _check_registers("warp_specialize", count)
+        if bool(counts[0]) != bool(counts[1]):
+            raise ValueError(f"warp_specialize: both or neither of the register counts are 0, found {counts}")
+        for name, region in zip(("consumers", "producer"), self.regions):
+            blocks = list(region.blocks)
+            if len(blocks) != 1 or len(blocks[0].arguments):
+                raise ValueError(f"warp_specialize: region {name} must be one block without arguments")
+            last = list(blocks[0].operations)[-1].operation.name if len(blocks[0].operations) else "nothing"
+            if last != "ttng.warp_return":
+                raise ValueError(f"warp_specialize: region {name} must end in ttng.warp_return, found {last}")
+        return True
+
+
+class WarpReturnOp(TTNG.Operation, name="warp_return", traits=[ir.IsTerminatorTrait]):
+    """Ends a region of warp_specialize."""
