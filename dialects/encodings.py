@@ -360,6 +360,43 @@ def _swizzled_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
     return LinearLayout({"offset": columns}, dict(zip(dim_names(len(shape)), shape)))
 
 
+def _panel_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
+    panel, vec, per_phase, max_phase = (integer(p) for p in encoding.params[:4])
+    order = ints(encoding.params[4])
+    _check_rank(encoding, shape, {"order": order})
+    fastest = order[0]
+    if shape[fastest] < panel:
+        raise ValueError(f"{encoding} has panels of {panel} elements, wider than dim {fastest} of a buffer of shape {list(shape)}")
+    if vec * max_phase > panel:
+        raise ValueError(f"{encoding}: {max_phase} phases of {vec} elements are more than a panel's {panel}")
+
+    def vector(dim: int, at: int, swizzle: int = 0) -> tuple[int, ...]:
+        return tuple((at if i == dim else 0) ^ (swizzle if i == fastest else 0) for i in range(len(shape)))
+
+    columns = [vector(fastest, 1 << bit) for bit in range(log2(panel))]
+    row = 1
+    for d in order[1:]:
+        for bit in range(log2(shape[d])):
+            columns.append(vector(d, 1 << bit, row // per_phase % max_phase * vec))
+            row *= 2
+    columns += [vector(fastest, panel << bit) for bit in range(log2(shape[fastest] // panel))]
+    return LinearLayout({"offset": columns}, dict(zip(dim_names(len(shape)), shape)))
+
+
+def shared_rank(encoding: Any) -> int | None:
+    """Number of dims that a shared encoding orders, where it says; leading dims beyond them are stages."""
+    encoding = downcast(encoding)
+    for cls, index in ((ttg.SwizzledSharedEncoding, 3), (ttg.PaddedSharedEncoding, 2), (ttg.PanelSharedEncoding, 4)):
+        if isinstance(encoding, cls):
+            return len(ints(encoding.params[index]))
+    return getattr(encoding, "rank", None)
+
+
+def shared_alignment(encoding: Any) -> int:
+    """Bytes that a buffer's start, and each of its stages, must be a multiple of (1 where the encoding does not say)."""
+    return int(getattr(type(downcast(encoding)), "alignment", 1))
+
+
 def _padded_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
     order = ints(encoding.params[2])
     _check_rank(encoding, shape, {"order": order})
@@ -392,6 +429,7 @@ _BUILDERS: dict[type, Callable[[tuple[int, ...], Any], LinearLayout]] = {
     ttg.DotOperandEncoding: _dot_operand,
     ttg.SwizzledSharedEncoding: _swizzled_shared,
     ttg.PaddedSharedEncoding: _padded_shared,
+    ttg.PanelSharedEncoding: _panel_shared,
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.dialects import context
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
-_STEMS = {"swizzled_shared": "shared", "padded_shared": "shared"}  # shorter names for aliases
+_STEMS = {"swizzled_shared": "shared", "padded_shared": "shared", "panel_shared": "shared"}  # shorter names for aliases
 
 
 @functools.lru_cache(maxsize=8)

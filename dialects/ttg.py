@@ -119,6 +119,28 @@ class SwizzledSharedEncoding(TTG.Attribute, name="swizzled_shared"):
         return SwizzledSharedEncoding.get(_i32(vec), _i32(per_phase), _i32(max_phase), _i32s(order))
 
 
+class PanelSharedEncoding(TTG.Attribute, name="panel_shared"):
+    """Shared memory in panels: the fastest dim of ``order`` is cut into panels of ``panel`` elements. A panel holds the rows of
+    all slower dims one after another, ``panel`` elements each; panels follow one another. Within row r of a panel the vector
+    index (``vec`` elements) is xor-ed with ``(r // per_phase) % max_phase``, rows being numbered over the slower dims by ``order``.
+
+    Bulk copies and matrix units that read shared memory want such panels, a row being 16, 32, 64 or 128 bytes; the pattern of
+    the xor repeats within ``alignment`` bytes, and buffers begin (and stages of a buffer follow) at multiples of that.
+    """
+
+    panel: Any
+    vec: Any
+    per_phase: Any
+    max_phase: Any
+    order: Any
+
+    alignment = 1024
+
+    @staticmethod
+    def of(panel: int, vec: int, per_phase: int, max_phase: int, order: Sequence[int]) -> "PanelSharedEncoding":
+        return PanelSharedEncoding.get(_i32(panel), _i32(vec), _i32(per_phase), _i32(max_phase), _i32s(order))
+
+
 class PaddedSharedEncoding(TTG.Attribute, name="padded_shared"):
     """Shared memory, dims by ``order``, with ``padding`` elements inserted after every ``interval`` elements."""
 

@@ -207,20 +207,10 @@ def load_registers(ctx: LoweringContext, op: Any, layout: LinearLayout, memory: 
 
 
 # ------------------------------------------------------------------------------------------------------ buffers
-def _shared_rank(encoding: Any) -> int | None:
-    """Dims that a shared encoding orders, where it says."""
-    encoding = encodings.downcast(encoding)
-    if isinstance(encoding, ttg.SwizzledSharedEncoding):
-        return len(encodings.ints(encoding.params[3]))
-    if isinstance(encoding, ttg.PaddedSharedEncoding):
-        return len(encodings.ints(encoding.params[2]))
-    return None
-
-
 def buffer(ctx: LoweringContext, type: Any, base: Any) -> SharedMemory:
     """A whole buffer of memdesc type ``type`` at ``base``. Leading dims that the encoding does not order (stages) have no
     layout: they can only be indexed away."""
-    shape, rank = tuple(type.shape), _shared_rank(type.encoding)
+    shape, rank = tuple(type.shape), encodings.shared_rank(type.encoding)
     inner = shape if rank is None else shape[len(shape) - rank:]
     layout = encodings.to_linear_layout(inner, type.encoding)
     return SharedMemory(base, ctx.llvm_type(type.element_type), shape, layout, (0,) * len(shape), type.encoding)
@@ -260,7 +250,7 @@ def lower_memdesc_index(ctx: LoweringContext, op: Any) -> list[Any]:
     shape = tuple(type.shape)
     if any(source.offsets):
         raise UnsupportedOnTargetError("indexing a slice of shared memory; index first, then slice")
-    # Stages lie one after the other, each a whole buffer of the result's type, padded to 16 bytes like allocation does.
+    # Stages lie one after the other, each a whole buffer of the result's type, padded like allocation does.
     stride = stage_elements(shape, type)
     stored = ctx.storage_type(source.element_type)
     number = b.constant_of(index)

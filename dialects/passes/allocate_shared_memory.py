@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC
 from tilewright.dialects.analysis.liveness import Interval, Liveness
 from tilewright.dialects.analysis.structure import Node, functions
-from tilewright.dialects.encodings import downcast, shared_elements, storage_bits
+from tilewright.dialects.encodings import downcast, shared_alignment, shared_elements, shared_rank, storage_bits
 from tilewright.dialects.errors import OutOfResources
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.pass_runner import place_of
@@ -52,18 +51,17 @@ def memdesc_bytes(type_: Any) -> int:
 
 def stage_bytes(type_: Any) -> int:
     """Bytes from one stage of a memdesc to the next: the buffer of its innermost dims, which the encoding orders, up to a
-    multiple of 16."""
+    multiple of 16 and of the encoding's own alignment."""
     shape, encoding = type_.shape, downcast(type_.encoding)
     rank = encoding_rank(encoding, len(shape))
-    return -(-shared_elements(shape[len(shape) - rank:], encoding) * storage_bits(type_.element_type) // 8 // 16) * 16
+    step = max(16, shared_alignment(encoding))
+    return -(-shared_elements(shape[len(shape) - rank:], encoding) * storage_bits(type_.element_type) // 8 // step) * step
 
 
 def encoding_rank(encoding: Any, default: int) -> int:
     """Number of dims that a shared encoding orders."""
-    for cls, index in ((ttg.SwizzledSharedEncoding, 3), (ttg.PaddedSharedEncoding, 2)):
-        if isinstance(encoding, cls):
-            return len(ir.DenseI32ArrayAttr(encoding.params[index]))
-    return getattr(encoding, "rank", default)
+    rank = shared_rank(encoding)
+    return default if rank is None else rank
 
 
 def hooks_of(ctx: PassContext) -> Any:
@@ -127,7 +125,7 @@ def run(module: Any, ctx: PassContext) -> None:
         buffers = []
         for interval in live.buffers():
             type_ = interval.node.results[0].type
-            alignment = int(getattr(type(downcast(type_.encoding)), "alignment", BUFFER_ALIGNMENT))
+            alignment = max(BUFFER_ALIGNMENT, shared_alignment(type_.encoding))
             buffers.append(Buffer(interval, memdesc_bytes(type_), alignment))
         for node in live.order:
             if size := scratch_of(node, hooks):

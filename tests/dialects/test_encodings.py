@@ -254,6 +254,42 @@ def test_shared_with_more_and_fewer_dims():
     assert one == LinearLayout.identity_1d(64, "offset", "dim0")
 
 
+PANELS = [(64, 8, 1, 8), (32, 8, 2, 4), (16, 8, 4, 2), (8, 8, 1, 1), (32, 4, 1, 8), (8, 4, 4, 2), (128, 16, 1, 8), (4, 1, 2, 4)]
+
+
+@hypothesis.settings(deadline=None, max_examples=80)
+@hypothesis.given(st.sampled_from(PANELS), st.lists(st.integers(0, 5), min_size=1, max_size=3), st.integers(0, 2), st.data())
+def test_panel_shared_by_the_formula(parameters, bits, panels_bits, data):
+    panel, vec, per_phase, max_phase = parameters
+    order = data.draw(st.permutations(range(len(bits))))
+    shape = [1 << b for b in bits]
+    shape[order[0]] = panel << panels_bits
+    with mlir_context():
+        encoding = ttg.PanelSharedEncoding.of(panel, vec, per_phase, max_phase, order)
+        layout = E.to_linear_layout(shape, encoding)
+        assert E.shared_rank(encoding) == len(shape) and E.shared_alignment(encoding) == 1024
+        assert E.shared_elements(shape, encoding) == np.prod(shape)
+    places = layout.invert()
+    rows = int(np.prod(shape)) // shape[order[0]]
+    grid = np.indices(shape).reshape(len(shape), -1)
+    row, stride = 0, 1
+    for d in order[1:]:
+        row, stride = row + grid[d] * stride, stride * shape[d]
+    number, within = np.divmod(grid[order[0]], panel)
+    swizzled = (within // vec ^ row // per_phase % max_phase) * vec + within % vec
+    got = places.apply_array({d: g for d, g in zip(layout.out_dims, grid)})["offset"]
+    np.testing.assert_array_equal(got, number * rows * panel + np.asarray(row) * panel + swizzled)
+
+
+def test_panel_shared_says_what_does_not_fit():
+    with pytest.raises(ValueError, match="panels of 64 elements, wider than dim 1"):
+        E.to_linear_layout([64, 32], ttg.PanelSharedEncoding.of(64, 8, 1, 8, [1, 0]))
+    with pytest.raises(ValueError, match="8 phases of 8 elements are more than a panel's 32"):
+        E.to_linear_layout([64, 32], ttg.PanelSharedEncoding.of(32, 8, 1, 8, [1, 0]))
+    with pytest.raises(ValueError, match="no permutation"):
+        E.to_linear_layout([64, 32], ttg.PanelSharedEncoding.of(32, 8, 2, 4, [0, 0]))
+
+
 def test_padded_shared():
     encoding = ttg.PaddedSharedEncoding.of(32, 4, [0, 1])
     layout = E.to_linear_layout([8, 16], encoding).invert()

@@ -230,6 +230,11 @@ def swizzled(vec, per_phase, max_phase, order) -> str:
     return f"#ttg.swizzled_shared<{vec} : i32, {per_phase} : i32, {max_phase} : i32, array<i32: {', '.join(map(str, order))}>>"
 
 
+def panels(panel, vec, per_phase, max_phase, order) -> str:
+    numbers = ", ".join(f"{n} : i32" for n in (panel, vec, per_phase, max_phase))
+    return f"#ttg.panel_shared<{numbers}, array<i32: {', '.join(map(str, order))}>>"
+
+
 def memdesc(shape, element, encoding, mutable=True) -> str:
     return f"!ttg.memdesc<array<i64: {', '.join(map(str, shape))}>, {element}, {encoding}, {str(mutable).lower()}>"
 

@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from lowering_harness import LAYOUTS, Hooks, Text, blocked, memdesc, ptr, swizzled, tensor
+from lowering_harness import LAYOUTS, Hooks, Text, blocked, memdesc, panels, ptr, swizzled, tensor
 
 PADDED = "#ttg.padded_shared<32 : i32, 8 : i32, array<i32: 1, 0>>"
 SHARED = {"plain": swizzled(1, 1, 1, [1, 0]), "swizzled": swizzled(4, 1, 8, [1, 0]), "phases": swizzled(2, 2, 4, [1, 0]),
-          "columns": swizzled(4, 1, 4, [0, 1]), "padded": PADDED}
+          "columns": swizzled(4, 1, 4, [0, 1]), "padded": PADDED, "panels": panels(16, 4, 2, 4, [1, 0]),
+          "panel columns": panels(8, 2, 1, 4, [0, 1])}
 TWO_D = [n for n, (shape, *_) in LAYOUTS.items() if len(shape) == 2]
 SHAPE = [32, 64]
 FROM = blocked([1, 4], [4, 8], [2, 2], [1, 0])
@@ -46,7 +47,7 @@ def test_round_trip(shared, element, dtype):
 def test_every_layout(name):
     shape, encoding, warps, lanes = LAYOUTS[name]
     x = np.random.default_rng(0).integers(-99, 99, shape).astype(np.float32)
-    for shared in (swizzled(2, 1, 4, [1, 0]), swizzled(1, 1, 1, [0, 1]), PADDED):
+    for shared in (swizzled(2, 1, 4, [1, 0]), swizzled(1, 1, 1, [0, 1]), PADDED, panels(8, 2, 1, 4, [1, 0])):
         out = np.full(shape, np.nan, np.float32)
         round_trip("f32", shared, encoding, encoding, shape, warps, lanes).run(x, out)
         np.testing.assert_array_equal(out, x)
@@ -82,7 +83,8 @@ def test_i1_lives_as_a_byte():
 
 
 @pytest.mark.parametrize("shared,transposed", [(swizzled(4, 1, 8, [1, 0]), swizzled(4, 1, 8, [0, 1])),
-                                               (PADDED, PADDED.replace("1, 0", "0, 1"))])
+                                               (PADDED, PADDED.replace("1, 0", "0, 1")),
+                                               (panels(16, 4, 1, 4, [1, 0]), panels(16, 4, 1, 4, [0, 1]))])
 def test_transposed_view(shared, transposed):
     t = Text(ptr("x", "f32"), ptr("o", "f32"))
     buffer = alloc(t, SHAPE, "f32", shared, t.load("%x", "f32", SHAPE, FROM), FROM)
@@ -95,7 +97,8 @@ def test_transposed_view(shared, transposed):
     np.testing.assert_array_equal(out, x.T)
 
 
-@pytest.mark.parametrize("shared", [swizzled(4, 1, 8, [1, 0]), swizzled(2, 2, 4, [1, 0]), PADDED])
+@pytest.mark.parametrize("shared", [swizzled(4, 1, 8, [1, 0]), swizzled(2, 2, 4, [1, 0]), PADDED, panels(32, 4, 1, 8, [1, 0]),
+                                    panels(8, 4, 4, 2, [1, 0]), panels(16, 4, 2, 4, [0, 1])])
 @pytest.mark.parametrize("start", [(0, 0), (16, 32), (0, 16), (16, 48)])
 def test_slice(shared, start):
     small = [16, 16]
@@ -111,10 +114,10 @@ def test_slice(shared, start):
     np.testing.assert_array_equal(out, x[start[0]:start[0] + 16, start[1]:start[1] + 16])
 
 
+@pytest.mark.parametrize("shared", [swizzled(4, 1, 4, [1, 0]), panels(16, 4, 2, 4, [1, 0])])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_stages(dynamic):
+def test_stages(dynamic, shared):
     """Three buffers, filled through views, read in another order."""
-    shared = swizzled(4, 1, 4, [1, 0])
     whole = memdesc([3, *SHAPE], "f32", shared)
     one = memdesc(SHAPE, "f32", shared)
     t = Text(ptr("x", "f32"), ptr("o", "f32"), "%n: i32")

@@ -123,6 +123,21 @@ def test_padding_and_element_sizes_count():
         assert size("!ttg.memdesc<array<i64: 64>, i1, #ttg.swizzled_shared<1 : i32, 1 : i32, 1 : i32, array<i32: 0>>, true>") == 64
 
 
+def test_panels_begin_at_multiples_of_their_alignment():
+    panels = "#ttg.panel_shared<8 : i32, 8 : i32, 1 : i32, 1 : i32, array<i32: 1, 0>>"
+    with mlir_context():
+        type_ = f"!ttg.memdesc<array<i64: 3, 32, 8>, f16, {panels}, true>"
+        assert memdesc_bytes(ir.Type.parse(type_).maybe_downcast()) == 3 * 1024  # a stage has 512 bytes
+    panel = f'%p = "ttg.local_alloc"() {{operandSegmentSizes = array<i32: 0>}} : () -> {type_}\n'
+    keep = f'"ttg.local_dealloc"(%p) : ({type_}) -> ()\n'
+    small = '%s = "ttg.local_alloc"() {operandSegmentSizes = array<i32: 0>} : () -> !ttg.memdesc<array<i64: 1024>, f32, ' \
+            "#ttg.swizzled_shared<1 : i32, 1 : i32, 1 : i32, array<i32: 0>>, true>\n"
+    offsets, _ = allocate(small.replace("1024", "1040") + panel + keep
+                          + small.replace("%s", "%t2") + '"ttg.local_dealloc"(%s) : (!ttg.memdesc<array<i64: 1040>, f32, '
+                          "#ttg.swizzled_shared<1 : i32, 1 : i32, 1 : i32, array<i32: 0>>, true>) -> ()\n")
+    assert offsets[1] % 1024 == 0 and offsets[1] >= 4160
+
+
 def test_out_of_resources_names_the_largest_buffers_and_their_lines():
     body = (alloc("%a", 4, 32, 32).rstrip() + ' loc("kernel.py":41:5)\n' + alloc("%b", src="%t").rstrip() + ' loc("kernel.py":43:5)\n'
             + index("%v", "%a", "%c0", 4) + load("%x", "%v") + load("%y", "%b") + store("%y", "%v") + use("%x"))
