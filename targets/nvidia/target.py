@@ -10,6 +10,7 @@ from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS
 from tilewright.targets.nvidia.options import NvidiaOptions
 from tilewright.targets.nvidia.pipeline import pipeline
 from tilewright.targets.nvidia.probe import probe
+from tilewright.targets.nvidia.warp_group_ops import WARP_GROUP_OPS
 from tilewright.targets.protocol import API_VERSION, TargetPlugin
 
 
@@ -74,7 +75,7 @@ TARGET = TargetPlugin(
     fingerprint=_fingerprint,
     binary_stage="cubin",
     source_stage="ptx",
-    matrix_ops=lambda: MATRIX_OPS,
+    matrix_ops=lambda: MATRIX_OPS + WARP_GROUP_OPS,
     dialects=_dialects,
     lowerings=_lowerings,
     hooks=_hooks,
