@@ -34,7 +34,7 @@ from tilewright.dialects.analysis.axis_rules import (
     power_of_two_divisor,
     unknown,
 )
-from tilewright.dialects.analysis.structure import Function, Node, Region, functions, type_info
+from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of, functions, type_info
 
 __all__ = ["MAX_DIVISIBILITY", "AxisInfo", "AxisInfoAnalysis", "join", "power_of_two_divisor", "unknown"]
 
@@ -204,6 +204,9 @@ class AxisInfoAnalysis:
                 self._info[r] = merged or unknown(len(_shape_of(r)))
         elif node.name == "scf.while":
             self._while(node)
+        elif block_region_of(node.name) is not None:
+            for region in node.regions:
+                self._region(region)
         else:  # reductions and scans: integers of which nothing is known
             for r in node.results:
                 self._info[r] = unknown(len(_shape_of(r)))

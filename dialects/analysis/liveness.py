@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases
-from tilewright.dialects.analysis.structure import Function, Node, Region
+from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of
 
 WAIT = "ttg.async_wait"
 
@@ -30,6 +30,9 @@ class Liveness:
     buffer is made inside that loop and is not carried to its next iteration. The destination of an async copy is live until
     a wait that the copy's token reaches, or, where copies and waits are not linked by tokens, until the first wait for all copies
     (``num = 0``) that is sure to come after it.
+
+    Regions that run at the same time (``structure.register_concurrent``) have no order between them: a buffer from before such
+    an op that is used inside it is live all through the function, and one of a region beside the program's own all through the op.
     """
 
     def __init__(self, function: Function, aliases: Aliases | None = None):
@@ -47,7 +50,23 @@ class Liveness:
 
     def of(self, node: Node) -> Interval:
         """The interval of one op: of scratch memory that it alone uses."""
-        return Interval(node, self.start[id(node)], self.end[id(node)])
+        interval = Interval(node, self.start[id(node)], self.end[id(node)])
+        self._beside(interval, node)
+        return interval
+
+    def _beside(self, interval: Interval, node: Node) -> None:
+        """Extend to the whole of a concurrent op around ``node`` unless that lies in the program's own region."""
+        around = self._concurrent_around(node)
+        if around is not None and around.index != block_region_of(around.parent.name):
+            self._cover(interval, around.parent)
+
+    @staticmethod
+    def _concurrent_around(node: Node) -> Region | None:
+        """The region of an op with concurrent regions that ``node`` lies in."""
+        region = node.region
+        while region is not None and block_region_of(region.parent.name) is None:
+            region = region.parent.region
+        return region
 
     def buffers(self) -> list[Interval]:
         """The interval of every local_alloc, in program order."""
@@ -60,6 +79,11 @@ class Liveness:
                     self._cover(interval, region.parent)
                 for user, _ in self.function.uses(value):
                     self._use(interval, root, user)
+                    around = self._concurrent_around(user)
+                    if around is not None and not self._inside(root, around.parent):
+                        interval.start, interval.end = 0, len(self.order)
+        for interval in found.values():
+            self._beside(interval, interval.node)
         for node in self.order:
             if node.name == ASYNC_COPY:
                 for root in self.aliases.roots(node.operands[1]):

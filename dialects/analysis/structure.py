@@ -14,11 +14,30 @@ from typing import Any
 
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.dots import is_dot
 from tilewright.dialects.errors import TilewrightError
 
 _TERMINATORS = frozenset(("scf.yield", "scf.condition", "tt.reduce_return", "tt.scan_return", "func.return"))
 # ops known to have regions whose blocks end in one of the terminators above
 _REGION_OPS = frozenset(("func.func", "scf.for", "scf.if", "scf.while", "tt.reduce", "tt.scan"))
+
+_concurrent: dict[str, int] = {}
+
+
+def register_concurrent(name: str, block_region: int = 0) -> None:
+    """Let a target say that the regions of its op ``name`` are run at the same time, each once and by threads of its own.
+
+    Such an op has no operands and no results; values from above are used freely inside. It begins by ordering what came before it
+    for all threads, and it ends the function. Region number ``block_region`` is the one that the program's threads run (those that
+    layouts spread tensors over and ttg.barrier counts); in the others no barrier may stand.
+    """
+    if _concurrent.setdefault(name, block_region) != block_region:
+        raise ValueError(f"{name} was registered with region {_concurrent[name]}")
+
+
+def block_region_of(name: str) -> int | None:
+    """The number of the region that the program's threads run, of an op with concurrent regions; None of any other op."""
+    return _concurrent.get(name)
 
 
 class TypeInfo:
@@ -374,7 +393,7 @@ _PURE_TTG = frozenset(("ttg.convert_layout", "ttg.memdesc_index", "ttg.memdesc_s
 def is_removable(node: Node) -> bool:
     """Whether a use-less op of this kind may be dropped: no effects, or a read that is not volatile."""
     name = node.name
-    if name in _PURE_TT or name in _PURE_TTG or name.startswith(("arith.", "math.")):
+    if name in _PURE_TT or name in _PURE_TTG or is_dot(name) or name.startswith(("arith.", "math.")):
         return True
     if name == "tt.load":
         return not node.bool_attr("is_volatile")

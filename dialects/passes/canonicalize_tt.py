@@ -15,6 +15,7 @@ from tilewright.dialects.analysis.structure import (
     Node,
     Region,
     attribute_names,
+    block_region_of,
     functions,
     type_info,
     with_encoding,
@@ -58,7 +59,7 @@ class Simplifier:
                 continue  # its contents stand here now
             if node.name == "scf.for":
                 self._unchanged_carried(node)
-            if node.name in ("scf.for", "scf.while", "scf.if"):
+            if node.name in ("scf.for", "scf.while", "scf.if") or block_region_of(node.name) is not None:
                 for inner in node.regions:
                     self._region(inner)
             else:
@@ -372,7 +373,7 @@ def hoist_invariants(function: Function) -> int:
 
     def visit(region: Region) -> None:
         for node in list(region.ops):
-            if node.name in _LOOPS or node.name == "scf.if":
+            if node.name in _LOOPS or node.name == "scf.if" or block_region_of(node.name) is not None:
                 for inner in node.regions:
                     visit(inner)  # innermost first: what leaves an inner loop may then leave this one
             if node.name in _LOOPS and "tt.disable_licm" not in node.op.attributes:

@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names, functions, is_removable
+from tilewright.dialects.analysis.structure import (
+    Function,
+    Node,
+    Region,
+    attribute_names,
+    block_region_of,
+    functions,
+    is_removable,
+)
 from tilewright.dialects.pipeline import PassContext
 
 _READS = frozenset(("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "ttg.local_load", "ttg.local_alloc"))
@@ -59,7 +67,7 @@ def cse(function: Function) -> int:
     def visit(region: Region, table: dict[Any, Node]) -> None:
         nonlocal replaced
         for node in list(region.ops):
-            if node.regions and node.name in _BRANCHES:
+            if node.regions and (node.name in _BRANCHES or block_region_of(node.name) is not None):
                 for inner in node.regions:
                     visit(inner, dict(table))
                 continue
@@ -101,7 +109,7 @@ def _live(function: Function) -> tuple[set[Any], set[int]]:
             use(node.operands[0])
         elif node.name == "scf.while":
             use(node.regions[0].ops[-1].operands[0])  # its condition
-        elif node.name not in ("scf.yield", "scf.condition"):
+        elif node.name not in ("scf.yield", "scf.condition") and block_region_of(node.name) is None:
             for v in node.operands:
                 use(v)
             for inner in node.walk():  # combiners: whole

@@ -5,7 +5,8 @@ what was read (WAR) or written (WAW) needs a barrier in between. Loops are itera
 
 Asynchronous copies write at some time before the wait that completes them. Reads beside a copy in flight are of other
 stages (no barrier could order them); when ``async_wait`` returns, this thread's copies are done but other threads' need a
-barrier to be seen: from there on they count as writes.
+barrier to be seen: from there on they count as writes. Ops of a target may go on reading after they are issued
+(``register_async_reads``): no barrier settles those reads before the wait that ends them, and one has to after it.
 
 Ops with scratch (layout conversions, reductions across warps, …) write their scratch, pass at least one barrier of their own, and
 read it: whatever was pending before them is settled, and the scratch counts as read after them.
@@ -14,14 +15,14 @@ read it: whatever was pending before them is settled, and the scratch counts as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases, is_memdesc
 from tilewright.dialects.analysis.liveness import WAIT
-from tilewright.dialects.analysis.structure import Function, Node, Region, functions
+from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of, functions
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.passes.allocate_shared_memory import OFFSET, hooks_of, memdesc_bytes, scratch_of
 from tilewright.dialects.pipeline import PassContext
@@ -35,24 +36,47 @@ _NO_EFFECT = frozenset(("ttg.memdesc_index", "ttg.memdesc_subslice", "ttg.memdes
 _accesses: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {"ttg.local_load": ((0,), ()), "ttg.local_store": ((), (1,))}
 
 
-def register_access(name: str, reads: tuple[int, ...] = (), writes: tuple[int, ...] = ()) -> None:
-    """Let a target say which memdesc operands its op reads and writes (at once, by all threads)."""
+# op name → memdesc operands that it writes after all earlier accesses, and that nobody touches before other means say so
+_announced: dict[str, tuple[int, ...]] = {}
+
+
+def register_access(name: str, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), announced: tuple[int, ...] = ()) -> None:
+    """Let a target say which memdesc operands its op reads and writes (at once, by all threads). ``announced`` are written by
+    hardware that tells each reader itself when it is done: no barrier has to follow."""
     _accesses[name] = (reads, writes)
+    if announced:
+        _announced[name] = announced
+
+
+# op name → (memdesc operands that it reads for some time after it, name of the op that waits for the end of that)
+_async_reads: dict[str, tuple[tuple[int, ...], str]] = {}
+_read_waits: set[str] = set()
+
+
+def register_async_reads(name: str, reads: tuple[int, ...], wait: str, writes: tuple[int, ...] = ()) -> None:
+    """Let a target say that its op ``name`` begins to read these memdesc operands, until an op ``wait`` whose integer attribute
+    ``pendings`` says how many of such ops may still go on."""
+    _accesses[name] = (reads, writes)
+    _async_reads[name] = (reads, wait)
+    _read_waits.add(wait)
 
 
 @dataclass(frozen=True)
 class State:
-    """Accesses since the last barrier; ``in_flight``: asynchronous copies not waited for, which barriers do not settle."""
+    """Accesses since the last barrier; ``in_flight``: asynchronous copies not waited for, which barriers do not settle;
+    ``reading``: likewise what is read asynchronously, beside the name of the op that waits for it."""
 
     reads: frozenset[Bytes] = frozenset()
     writes: frozenset[Bytes] = frozenset()
     in_flight: frozenset[Bytes] = frozenset()
+    reading: frozenset[tuple[str, Bytes]] = frozenset()
 
     def join(self, other: State) -> State:
-        return State(self.reads | other.reads, self.writes | other.writes, self.in_flight | other.in_flight)
+        return State(self.reads | other.reads, self.writes | other.writes, self.in_flight | other.in_flight,
+                     self.reading | other.reading)
 
     def settled(self) -> State:
-        return State(in_flight=self.in_flight)
+        return State(in_flight=self.in_flight, reading=self.reading)
 
 
 def _overlap(a: frozenset[Bytes] | set[Bytes], b: frozenset[Bytes] | set[Bytes]) -> bool:
@@ -113,7 +137,7 @@ class RaceAnalysis:
             elif node.name not in _NO_EFFECT:
                 memdescs = [i for i, v in enumerate(node.operands) if is_memdesc(v.type)]
                 read, written = _accesses.get(node.name, (memdescs, memdescs))
-                for i in read:
+                for i in (i for i in read if is_memdesc(node.operands[i].type)):
                     reads |= self.bytes_of(node.operands[i])
                 for i in written:
                     writes |= self.bytes_of(node.operands[i])
@@ -122,30 +146,41 @@ class RaceAnalysis:
             found = self._memory[id(node)] = (reads, writes, (offset, offset + size) if size else None)
         return found
 
+    def _announced_bytes(self, node: Node) -> set[Bytes]:
+        return {r for i in _announced.get(node.name, ()) for r in self.bytes_of(node.operands[i])}
+
     def _step(self, node: Node, state: State) -> State:
         if node.name.startswith(("arith.", "math.")):
             return state
         if node.name in _BARRIERS:
             return state.settled()
         if node.name == WAIT:
-            left = State(state.reads, state.writes | state.in_flight, state.in_flight)
-            return State(left.reads, left.writes) if node.int_attr("num") == 0 else left
+            left = frozenset() if node.int_attr("num") == 0 else state.in_flight
+            return replace(state, writes=state.writes | state.in_flight, in_flight=left)
+        if node.name in _read_waits:
+            ended = frozenset(r for r in state.reading if r[0] == node.name)
+            left = frozenset() if node.int_attr("pendings") == 0 else ended
+            return replace(state, reads=state.reads | {r for _, r in ended}, reading=(state.reading - ended) | left)
         if node.name == ASYNC_COPY:
             target = self.bytes_of(node.operands[1])
             if id(node) in self.needed or _overlap(target, state.reads | state.writes):
                 self.needed[id(node)] = node
                 state = state.settled()
-            return State(state.reads, state.writes, state.in_flight | target)
+            return replace(state, in_flight=state.in_flight | target)
         reads, writes, scratch = self._effects(node)
-        if not reads and not writes and scratch is None:
+        if not reads and not writes and scratch is None and node.name not in _announced:
             return state
-        begun = writes | ({scratch} if scratch else set())
+        begun = writes | ({scratch} if scratch else set()) | self._announced_bytes(node)
         if id(node) in self.needed or _overlap(reads, state.writes) or _overlap(begun, state.reads | state.writes):
             self.needed[id(node)] = node
             state = state.settled()
         if scratch:
-            return State(frozenset((scratch,)), frozenset(writes), state.in_flight)
-        return State(state.reads | reads, state.writes | writes, state.in_flight)
+            return State(frozenset((scratch,)), frozenset(writes), state.in_flight, state.reading)
+        reading = state.reading
+        if node.name in _async_reads:
+            operands, wait = _async_reads[node.name]
+            reading |= {(wait, r) for i in operands if is_memdesc(node.operands[i].type) for r in self.bytes_of(node.operands[i])}
+        return State(state.reads | reads, state.writes | writes, state.in_flight, reading)
 
     # -- control flow
     def _region(self, region: Region, state: State) -> State:
@@ -164,6 +199,9 @@ class RaceAnalysis:
                 if len(ends) < 2:
                     ends.append(state)
                 state = ends[0].join(ends[1])
+            elif (number := block_region_of(node.name)) is not None:
+                # the op has a barrier of its own at its start; no barrier can order its other regions, which have other means
+                state = self._region(node.regions[number], state.settled())
             else:
                 state = self._step(node, state)
         return state

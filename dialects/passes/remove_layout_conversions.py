@@ -24,6 +24,7 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
+from tilewright.dialects.analysis.dots import is_dot
 from tilewright.dialects.analysis.layout_cost import LOOP_WEIGHT, conversion_cost, op_cost, registers
 from tilewright.dialects.analysis.loop_edit import add_carried
 from tilewright.dialects.analysis.structure import (
@@ -31,6 +32,7 @@ from tilewright.dialects.analysis.structure import (
     Node,
     Region,
     attribute_names,
+    block_region_of,
     erase_dead,
     functions,
     is_removable,
@@ -43,7 +45,7 @@ from tilewright.dialects.passes.convert_tt_to_ttg import set_constant_type
 _CONVERT = "ttg.convert_layout"
 _LOOPS = ("scf.for", "scf.while")
 # results stay as given whatever the operands are
-_FIXED = frozenset(("tt.dot", "tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas", "tt.cat"))
+_FIXED = frozenset(("tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas", "tt.cat"))
 _SHAPE_OPS = frozenset(("tt.expand_dims", "tt.broadcast", "tt.trans", "tt.reshape", "tt.join", "tt.split"))
 # operands are taken in any layout
 _TAKES_ANY = frozenset(("tt.print", "tt.assert", "tt.unsplat", "ttg.local_alloc", "ttg.local_store"))
@@ -150,6 +152,9 @@ class _Assigner:
                 continue
             if id(node) in self.groups:
                 self._decide_scf(node)
+            elif block_region_of(node.name) is not None:
+                for inner in node.regions:
+                    self.decide_region(inner)
             elif node.results:
                 self._decide(node)
 
@@ -180,7 +185,7 @@ class _Assigner:
         if name == "tt.load" or name in rules.SOURCES:
             self._set(node, None)
             return
-        if name in _FIXED or name.startswith("ttg."):
+        if name in _FIXED or is_dot(name) or name.startswith("ttg."):
             self._given(node)
             return
         if any(isinstance(self.given.get(v), ttg.DotOperandEncoding) for v in node.results):
@@ -461,7 +466,7 @@ class _Assigner:
         if not any(tensors):
             return [None] * len(operands)
         given = [self.given.get(v) for v in node.operands]  # types of values may have been changed since
-        if name == "tt.dot" or name in _FIXED and name != "tt.cat":
+        if is_dot(name) or name in _FIXED and name != "tt.cat":
             return given
         if name == "tt.store" or (name.startswith(("tt.", "arith.", "math.")) and not node.results and rules.is_elementwise(name)):
             one = given[0]
