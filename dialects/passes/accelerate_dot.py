@@ -24,6 +24,7 @@ from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.dots import is_dot
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info, with_encoding
 from tilewright.dialects.encodings import instruction_operand, native_k_width
 from tilewright.dialects.matrix_ops import MatrixOp, lookup
@@ -61,7 +62,7 @@ def chained_dots(function: Function, dots: list[Node]) -> tuple[set[int], set[in
     fed: set[int] = set()
     for dot in dots:
         for source in sources_of(function, dot.operands[0], _THROUGH):
-            if source.name == "tt.dot":
+            if is_dot(source.name):
                 chain |= {id(source), id(dot)}
                 fed.add(id(dot))
     return chain, fed

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.dots import is_asynchronous_dot
 from tilewright.dialects.analysis.structure import (
     Function,
     Node,
@@ -34,7 +35,7 @@ def run(module: Any, ctx: PassContext) -> None:
 # ------------------------------------------------------------------------------------------------------------ CSE
 def is_pure(node: Node) -> bool:
     """Whether the op's results depend on its operands and attributes alone (no memory is read)."""
-    return is_removable(node) and node.name not in _READS
+    return is_removable(node) and node.name not in _READS and not is_asynchronous_dot(node.name)
 
 
 def _region_key(region: Region, numbers: dict[Any, int]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.dialects import encodings, ttg
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.dots import is_dot
 from tilewright.dialects.analysis.structure import Function, Node, type_info
 from tilewright.dialects.passes import fold_constants
 from tilewright.dialects.passes.allocate_shared_memory import stage_bytes
@@ -75,7 +76,7 @@ class Slice:
                 continue
             if node.name == "tt.load" and not node.bool_attr("is_volatile"):
                 self.loads = True
-            elif not is_pure(node) or node.name == "tt.dot" or node.name.startswith("scf."):
+            elif not is_pure(node) or is_dot(node.name) or node.name.startswith("scf."):
                 self.ok = False
                 return
             self.nodes.add(id(node))
@@ -138,7 +139,7 @@ def grouped(loads: list[PipelinedLoad], body: list[Node]) -> list[list[Pipelined
     """In order of first use; loads whose data is needed before the same dot are together."""
     groups: list[list[PipelinedLoad]] = []
     for load in sorted(loads, key=lambda c: c.position):
-        if groups and not any(n.name == "tt.dot" for n in body[groups[-1][0].position:load.position]):
+        if groups and not any(is_dot(n.name) for n in body[groups[-1][0].position:load.position]):
             groups[-1].append(load)
         else:
             groups.append([load])
@@ -154,7 +155,7 @@ class Scheduler:
 
     def loops(self) -> list[Node]:
         """Loops with a dot directly in their body."""
-        return [n for n in self.function.nodes() if n.name == "scf.for" and any(m.name == "tt.dot" for m in n.regions[0].ops)]
+        return [n for n in self.function.nodes() if n.name == "scf.for" and any(is_dot(m.name) for m in n.regions[0].ops)]
 
     def plan(self, loop: Node) -> LoopPlan | None:
         """What to do with the loop; None for nothing."""
@@ -206,7 +207,7 @@ class Scheduler:
                 continue
             seen.add(value)
             for user, index in self.function.uses(value):
-                if user.name == "tt.dot" and index < 2:
+                if is_dot(user.name) and index < 2:
                     return True
                 if user.name in _ON_THE_WAY and user.region is load.region:
                     work += user.results

@@ -6,6 +6,7 @@ tests after every pass, and under dump.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.dialects import ttg
@@ -14,6 +15,15 @@ from tilewright.dialects.analysis import layout_rules as rules
 from tilewright.dialects.analysis.structure import Node, functions, type_info
 from tilewright.dialects.encodings import downcast, integer, num_warps_of, to_linear_layout
 from tilewright.dialects.errors import InternalCompilerError
+
+
+# op name → the rule that a node breaks, or None: for a target's own ops
+_checks: dict[str, Callable[[Node], str | None]] = {}
+
+
+def register_check(name: str, check: Callable[[Node], str | None]) -> None:
+    """Let a target say which rule of layouts a node of its op ``name`` breaks (None: none)."""
+    _checks[name] = check
 
 
 def _fail(node: Node, rule: str) -> None:
@@ -43,6 +53,9 @@ def check(node: Node) -> None:
     tensors = [t for t in (*operands, *results) if t.shape is not None]
     if not tensors:
         return
+    broken = _checks[name](node) if name in _checks else None
+    if broken is not None:
+        _fail(node, broken)
     if rules.is_elementwise(name) or name in ("tt.broadcast", "tt.scan"):
         if any(t.encoding != tensors[0].encoding for t in tensors):
             _fail(node, "all tensors of this op have one encoding")

@@ -1,0 +1,27 @@
+"""Which ops are matrix products: ``tt.dot``, and those that a target makes of it and registers.
+
+Every product has A and B as operands 0 and 1 (tensors, or memdescs where it reads shared memory itself), a tensor C as operand 2,
+and one result ``A @ B + C`` of C's type.
+"""
+
+from __future__ import annotations
+
+TT_DOT = "tt.dot"
+_asynchronous: dict[str, bool] = {TT_DOT: False}
+
+
+def register_dot(name: str, asynchronous: bool = False) -> None:
+    """Let a target say that its op ``name`` is a matrix product; ``asynchronous``: it may still read its operands in shared memory
+    when the ops after it run, until an op of the target waits for it."""
+    if _asynchronous.setdefault(name, asynchronous) != asynchronous:
+        raise ValueError(f"{name} was registered with asynchronous = {_asynchronous[name]}")
+
+
+def is_dot(name: str) -> bool:
+    """Whether the op of that name is a matrix product."""
+    return name in _asynchronous
+
+
+def is_asynchronous_dot(name: str) -> bool:
+    """Whether it is one that may go on after it was issued."""
+    return _asynchronous.get(name, False)
