@@ -94,5 +94,18 @@ class OutOfResources(TilewrightError):
         return (type(self), (self.required, self.limit, self.name))
 
 
+class VariantNeeded(TilewrightError):
+    """Not for users: these options do not lead to code for this kernel, but it compiles with ``options`` set so. ``reason`` says why.
+
+    A pass raises it; the compiler starts again and notes the reason."""
+
+    def __init__(self, options: dict[str, object], reason: str):
+        self.options, self.reason = options, reason
+        super().__init__(f"{reason}; the kernel compiles with {', '.join(f'{k}={v}' for k, v in options.items())}")
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (type(self), (self.options, self.reason))
+
+
 class ArgumentError(TilewrightError):
     """A launch argument that the kernel or the target cannot take (missing, of an unknown kind, on another device)."""

@@ -46,3 +46,25 @@ def add_carried(function: Function, loop: Node, inits: Sequence[Any], yielded: S
     function._uses = None
     old.erase()
     return args, results[len(old_results):]
+
+
+def clone_under(node: Node, mapping: dict[Any, Any], ip: Any) -> Any:
+    """A copy of an op at ``ip``, with all that its regions hold, whose operands are mapped; its results join ``mapping``."""
+    new = node.op.clone(ip=ip)
+
+    def remap(op: Any) -> Any:
+        for i, v in enumerate(op.operands):
+            if (m := mapping.get(v)) is not None:
+                op.operands[i] = m
+        return ir.WalkResult.ADVANCE
+
+    for i, v in enumerate(node.operands):
+        if (m := mapping.get(v)) is not None:
+            new.operands[i] = m
+    if node.regions:
+        for region in new.regions:
+            for block in region.blocks:
+                for op in list(block.operations):
+                    op.operation.walk(remap)
+    mapping.update(zip(node.results, new.results))
+    return new

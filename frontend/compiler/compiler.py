@@ -6,6 +6,7 @@ target and its tools, and the compiler itself (design, section 6).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import sys
@@ -22,8 +23,10 @@ from tilewright.dialects.errors import (
     ArgumentError,
     CompilationError,
     CompileTimeAssertionFailure,
+    InternalCompilerError,
     OutOfResources,
     UnsupportedLanguageConstruct,
+    VariantNeeded,
 )
 from tilewright.runtime.cache import FORMAT, Cache, LazyAsm, compiler_stamp, folder_stamp, triton_key
 from tilewright.runtime.dependencies import stable_text
@@ -93,7 +96,7 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
             asm, metadata = found
             if listener is not None:
                 listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=True)
-            return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]))
+            return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]), given)
     asm_values, metadata = _compile(src, selection, options, key)
     if knobs.compilation.dump_ir:
         Cache(knobs.cache.dump_dir).put(key, asm_values, metadata, metadata["name"])
@@ -108,7 +111,7 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
     if listener is not None:
         listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=False)
     asm = LazyAsm(asm_values, stored._files if stored is not None else None)
-    return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]))
+    return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]), given)
 
 
 def _types(listed: Any) -> list[Any]:
@@ -156,6 +159,24 @@ def _stages_from(pipeline: Any, ext: str) -> Any:
 
 
 def _compile(src: Any, selection: registry.Selection, options: Any, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Stages' code and metadata. A pass may ask for other options (VariantNeeded); metadata["variants"] then says which and why."""
+    variants: list[dict[str, Any]] = []
+    while True:
+        try:
+            asm, metadata = _compile_once(src, selection, options, key)
+        except VariantNeeded as needed:
+            changed = dataclasses.replace(options, **needed.options)
+            if changed == options:
+                raise InternalCompilerError(f"the options asked for are set already: {needed}") from needed
+            options = changed
+            variants.append({"options": dict(needed.options), "reason": needed.reason})
+        else:
+            if variants:
+                metadata["variants"] = variants
+            return asm, metadata
+
+
+def _compile_once(src: Any, selection: registry.Selection, options: Any, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from tilewright.dialects.context import mlir_context
     from tilewright.dialects.pass_runner import run_pipeline
 

@@ -1,0 +1,480 @@
+"""Emission of the two halves of a warp-specialised kernel; see warp_specialize.py for what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.loop_edit import clone_under
+from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names
+from tilewright.targets.nvidia.passes.warp_rings import DOT, VIEWS, Group, Needed, Ring, Rings
+
+State = dict[int, tuple[Any, Any]]  # id of a ring → (stage, phase)
+_CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
+
+
+class Emitter:
+    """Creates ops at ``ip``."""
+
+    def __init__(self, location: Any, ip: Any):
+        self.location, self.ip = location, ip
+        self.i32, self.i1 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(1)
+        self.flat = ttg.SwizzledSharedEncoding.of(1, 1, 1, [0])
+
+    def op(self, name: str, results: list[Any], operands: list[Any], attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:
+        return ir.Operation.create(name, results=results, operands=operands, attributes=attributes or {}, regions=regions,
+                                   loc=self.location, ip=self.ip)
+
+    def int(self, value: int, type_: Any = None) -> Any:
+        type_ = type_ or self.i32
+        return self.op("arith.constant", [type_], [], {"value": ir.IntegerAttr.get(type_, value)}).result
+
+    def attr(self, value: int) -> Any:
+        return ir.IntegerAttr.get(self.i32, value)
+
+    def binary(self, name: str, a: Any, b: Any) -> Any:
+        return self.op(f"arith.{name}", [a.type], [a, b]).result
+
+    def compare(self, predicate: int, a: Any, b: Any) -> Any:
+        attr = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+        return self.op("arith.cmpi", [self.i1], [a, b], {"predicate": attr}).result
+
+    def alloc(self, type_: Any) -> Any:
+        return self.op("ttg.local_alloc", [type_], [], {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0])}).result
+
+    def barriers(self, count: int, arrivals: int) -> Any:
+        """``count`` mbarriers, each of which ``arrivals`` complete a phase of."""
+        i64 = ir.IntegerType.get_signless(64)
+        array = self.alloc(ttg.MemDescType.of([count, 1], i64, self.flat, True))
+        for i in range(count):
+            self.op("ttng.init_barrier", [], [self.index(array, self.int(i))], {"count": self.attr(arrivals)})
+        return array
+
+    def index(self, array: Any, stage: Any) -> Any:
+        """Stage ``stage`` of a multi-buffered memdesc."""
+        t = ttg.MemDescType(array.type)
+        return self.op("ttg.memdesc_index", [ttg.MemDescType.of(t.shape[1:], t.element_type, t.encoding, True)], [array, stage]).result
+
+    def wait(self, barriers: Any, stage: Any, phase: Any) -> None:
+        self.op("ttng.wait_barrier", [], [self.index(barriers, stage), phase], {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0])})
+
+    def arrive(self, ring: Ring, stage: Any, pred: Any = None) -> None:
+        scope = "warp" if ring.by_threads else "warp_group"
+        self.op("ttng.arrive_barrier", [], [self.index(ring.empty, stage), *([pred] if pred is not None else [])],
+                {"count": self.attr(1), "scope": ir.StringAttr.get(scope),
+                 "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, int(pred is not None)])})
+
+
+class Half:
+    """Copies blocks of the kernel; ``mapping``: old values → new. Subclasses say what becomes of single ops."""
+
+    def __init__(self, function: Function, rings: Rings):
+        self.function, self.rings = function, rings
+        self.mapping: dict[Any, Any] = {}
+        self.states: State = {}
+        self.emitter: Emitter = None  # type: ignore[assignment]  # set by emit_function
+
+    def emit_function(self, nodes: list[Node], block: Any) -> None:
+        """Emit the function's ops into ``block``, terminator included."""
+        self.emitter = Emitter(nodes[0].op.location, ir.InsertionPoint(block))
+        for ring in self.rings.rings:
+            self.states[id(ring)] = (self.emitter.int(0), self.emitter.int(self.first_phase))
+        self.emit_block(nodes)
+        self.finish()
+        self.emitter.op("ttng.warp_return", [], [])
+
+    first_phase = 0
+
+    def finish(self) -> None:
+        """What the half does at its end."""
+
+    def emit_block(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            self.emitter.location = node.op.location
+            self.emit(node)
+
+    def emit(self, node: Node) -> None:
+        raise NotImplementedError
+
+    def map(self, value: Any) -> Any:
+        return self.mapping.get(value, value)
+
+    def clone(self, node: Node) -> Any:
+        """A copy of the op, with all that its regions hold, under the mapping."""
+        return clone_under(node, self.mapping, self.emitter.ip)
+
+    def advance(self, ring: Ring) -> tuple[Any, Any]:
+        """(stage, phase) to use now; the state moves on."""
+        e = self.emitter
+        stage, phase = self.states[id(ring)]
+        if not ring.reused:
+            return stage, phase
+        if ring.depth == 1:
+            self.states[id(ring)] = (stage, e.binary("xori", phase, e.int(1)))
+            return stage, phase
+        following = e.binary("addi", stage, e.int(1))
+        wraps = e.compare(0, following, e.int(ring.depth))
+        turned = e.binary("xori", phase, e.int(1))
+        self.states[id(ring)] = (e.op("arith.select", [e.i32], [wraps, e.int(0), following]).result,
+                                 e.op("arith.select", [e.i32], [wraps, turned, phase]).result)
+        return stage, phase
+
+    # -- control flow
+    def emit_for(self, node: Node, carried: list[int], extra: list[Any], after_args: Any, before_yield: Any) -> list[Any]:
+        """A loop with the carried values of those numbers, the states of the rings used inside, and ``extra``.
+
+        ``after_args(args)`` is told the block arguments of ``extra``; ``before_yield()`` gives what they become. Returns the results of
+        ``extra``.
+        """
+        e = self.emitter
+        rings = self.rings.in_region(node)
+        body = node.regions[0]
+        inits = [self.map(node.operands[3 + i]) for i in carried]
+        flat = [v for r in rings for v in self.states[id(r)]]
+        operands = [*map(self.map, node.operands[:3]), *inits, *flat, *extra]
+        attributes = {name: node.op.attributes[name] for name in attribute_names(node.op)}
+        loop = e.op("scf.for", [v.type for v in operands[3:]], operands, attributes, regions=1)
+        block = loop.regions[0].blocks.append(operands[0].type, *(v.type for v in operands[3:]))
+        args = list(block.arguments)
+        self.mapping[body.args[0]] = args[0]
+        for n, i in enumerate(carried):
+            self.mapping[body.args[1 + i]] = args[1 + n]
+        at = 1 + len(carried)
+        for n, r in enumerate(rings):
+            self.states[id(r)] = (args[at + 2 * n], args[at + 2 * n + 1])
+        outer, e.ip = e.ip, ir.InsertionPoint(block)
+        after_args(args[at + 2 * len(rings):])
+        self.emit_block(body.ops[:-1])
+        end = body.ops[-1]
+        more = before_yield()
+        yielded = [self.map(end.operands[i]) for i in carried]
+        e.op("scf.yield", [], [*yielded, *(v for r in rings for v in self.states[id(r)]), *more])
+        e.ip = outer
+        results = list(loop.results)
+        for n, i in enumerate(carried):
+            self.mapping[node.results[i]] = results[n]
+        at = len(carried)
+        for n, r in enumerate(rings):
+            self.states[id(r)] = (results[at + 2 * n], results[at + 2 * n + 1])
+        return results[at + 2 * len(rings):]
+
+    def emit_if(self, node: Node, wanted: list[int], drain: Any) -> None:
+        """An if with the results of those numbers and the states of the rings used inside."""
+        e = self.emitter
+        rings = self.rings.in_region(node)
+        before = dict(self.states)
+        types = [node.results[i].type for i in wanted] + [e.i32] * (2 * len(rings))
+        op = e.op("scf.if", types, [self.map(node.operands[0])], regions=2)
+        outer = e.ip
+        for n in range(2):
+            self.states = dict(before)
+            e.ip = ir.InsertionPoint(op.regions[n].blocks.append())
+            yielded: list[Any] = []
+            if n < len(node.regions):
+                ops = node.regions[n].ops
+                self.emit_block(ops[:-1])
+                drain()
+                yielded = [self.map(ops[-1].operands[i]) for i in wanted]
+            e.op("scf.yield", [], [*yielded, *(v for r in rings for v in self.states[id(r)])])
+        e.ip = outer
+        self.states = dict(before)
+        results = list(op.results)
+        for n, i in enumerate(wanted):
+            self.mapping[node.results[i]] = results[n]
+        for n, r in enumerate(rings):
+            self.states[id(r)] = (results[len(wanted) + 2 * n], results[len(wanted) + 2 * n + 1])
+
+
+class Producer(Half):
+    """Loops, coordinates and copies."""
+
+    first_phase = 1
+
+    def __init__(self, function: Function, rings: Rings, needed: Needed):
+        super().__init__(function, rings)
+        self.needed = needed
+
+    def emit(self, node: Node) -> None:
+        if id(node) not in self.needed.ops:
+            return
+        group = self.rings.group_of.get(id(node))
+        if group is not None:
+            if node is max((load.node for load in group.loads), key=lambda n: group.region.ops.index(n)):
+                self._copy(group)
+        elif node.name == "scf.for":
+            self.emit_for(node, sorted(self.needed.carried.get(id(node), ())), [], lambda args: None, lambda: [])
+        elif node.name == "scf.if":
+            self.emit_if(node, sorted(self.needed.results.get(id(node), ())), lambda: None)
+        else:
+            self.clone(node)
+
+    def _copy(self, group: Group) -> None:
+        e, ring = self.emitter, group.ring
+        stage, phase = self.advance(ring)
+        if ring.reused:
+            e.wait(ring.empty, stage, phase)
+        full = e.index(ring.full, stage)
+        true = e.int(1, e.i1)
+        e.op("ttng.barrier_expect", [], [full, true], {"size": e.attr(ring.stage_bytes)})
+        for load, buffer in zip(group.loads, ring.buffers):
+            desc, *coords = load.node.operands
+            e.location = load.node.op.location
+            attributes = {name: load.node.op.attributes[name] for name in ("cache", "evict")}
+            e.op("ttng.async_tma_copy_global_to_local", [], [desc, full, e.index(buffer, stage), true, *map(self.map, coords)], attributes)
+
+
+@dataclass
+class InFlight:
+    """A product that was issued, and the groups to give back when it is complete. ``continued``: a later one adds to its result."""
+
+    node: Node
+    groups: list[Group]
+    continued: bool = False
+
+
+@dataclass
+class Held:
+    """A stage that the consumers have in use."""
+
+    group: Group
+    stage: Any
+    phase: Any
+    left: set[int] = field(default_factory=set)  # ids of readers still to come
+    waited: bool = False
+
+
+class Consumers(Half):
+    """The kernel itself."""
+
+    def __init__(self, function: Function, rings: Rings, store_buffers: dict[int, Any]):
+        super().__init__(function, rings)
+        self.store_buffers = store_buffers
+        self.held: dict[int, Held] = {}  # by id of the group
+        self.flying: list[InFlight] = []
+        # products that stay in flight over the back edge of the loop at hand → the stages of the round before to give back there
+        self.free: dict[int, list[tuple[Group, Any]]] = {}
+        self.views: dict[Any, Node] = {}
+        self.filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
+        self.stored = False
+
+    # -- stages
+    def _acquire(self, held: Held) -> None:
+        """Wait until the group's bytes have arrived, and let its allocs be the stage."""
+        held.waited = True
+        e, ring = self.emitter, held.group.ring
+        e.wait(ring.full, held.stage, held.phase)
+        for load, buffer in zip(held.group.loads, ring.buffers):
+            slot = e.index(buffer, held.stage)
+            for alloc in load.allocs:
+                self.mapping[alloc.results[0]] = slot
+            loaded = load.node.results[0]
+            if any(user not in load.allocs for user, _ in self.function.uses(loaded)):
+                self.mapping[loaded] = e.op("ttg.local_load", [loaded.type], [slot],
+                                            {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0])}).result
+
+    def _done(self, group: Group, node: Node) -> None:
+        """``node`` has read its share of the group."""
+        held = self.held[id(group)]
+        held.left.discard(id(node))
+        if not held.left:
+            del self.held[id(group)]
+            if group.ring.reused:
+                self.emitter.arrive(group.ring, held.stage)
+
+    # -- products in flight
+    def wait_for(self, values: set[Any]) -> None:
+        """Complete the products whose results are among ``values``, and all that were issued before them."""
+        last = max((i for i, f in enumerate(self.flying) if f.node.results[0] in values), default=-1)
+        if last >= 0:
+            self._complete(last + 1)
+
+    def _complete(self, count: int) -> None:
+        """Complete the ``count`` products that were issued first."""
+        done, self.flying = self.flying[:count], self.flying[count:]
+        values: list[Any] = []  # old values whose new ones are tied to the wait
+        for f in done:
+            values += [] if f.continued else [f.node.results[0]]
+            values += self._next_operand(f.node)
+        values = list(dict.fromkeys(values))
+        self._wait(values, len(self.flying))
+        for f in done:
+            for group in f.groups:
+                self._done(group, f.node)
+
+    def _wait(self, values: list[Any], pendings: int) -> None:
+        """At most ``pendings`` products are in flight after it; ``values`` (old) may be read after it."""
+        news = [self.map(v) for v in values]
+        e = self.emitter
+        results = e.op("ttng.warp_group_dot_wait", [v.type for v in news], news, {"pendings": e.attr(pendings)}).results
+        self.mapping.update(zip(values, results))
+
+    def _next_operand(self, dot: Node) -> list[Any]:
+        """Where ``dot`` reads A from registers that a loop carries: what the next round's A is cast from, if it is there already.
+
+        Registers of an operand that are written while a product reads them make ptxas run all products one by one, so the cast has to
+        come after the wait.
+        """
+        entry = self.function.arg_of.get(dot.operands[0])
+        if entry is None or entry[0] is not dot.region or entry[1] == 0:
+            return []
+        region, index = entry
+        value = region.ops[-1].operands[index - 1]
+        node = self.function.def_node(value)
+        while node is not None and node.name in _CASTS and value not in self.mapping:
+            value = node.operands[0]
+            node = self.function.def_node(value)
+        return [value] if node is not None and node.region is region and node.name not in _CASTS and value in self.mapping else []
+
+    def drain(self) -> None:
+        if self.flying:
+            self._complete(len(self.flying))
+
+    def finish(self) -> None:
+        self.drain()
+        if self.stored:
+            self.emitter.op("ttng.tma_store_wait", [], [], {"pendings": self.emitter.attr(0)})
+
+    # -- ops
+    def emit(self, node: Node) -> None:
+        name = node.name
+        group = self.rings.group_of.get(id(node))
+        if group is not None:
+            if id(group) not in self.held:
+                stage, phase = self.advance(group.ring)
+                self.held[id(group)] = Held(group, stage, phase, {id(r) for r in group.readers})
+            return
+        if id(node) in self.filled:
+            return
+        if node.name in VIEWS and (node.operands[0] in self.views or any(node.operands[0] in h.group.tiles for h in self.held.values())):
+            self.views[node.results[0]] = node  # made where it is read: the data may not be there yet
+            return
+        used = set(node.operands)
+        for inner in node.walk():
+            used.update(inner.operands)
+        views = self._views_behind(used)
+        if name == DOT and self._continues(node):
+            used.discard(node.operands[2])
+        self.wait_for(used)
+        for held in list(self.held.values()):
+            if not held.waited and any(v in used for v in held.group.tiles):
+                self._acquire(held)
+        for view in views:
+            self.clone(view)
+        if name == DOT:
+            self._dot(node)
+            return
+        if name == "scf.for":
+            self._for(node)
+        elif name == "scf.if":
+            self.drain()
+            self.emit_if(node, list(range(len(node.results))), self.drain)
+        elif name in ("tt.descriptor_store", "tt.descriptor_reduce"):
+            self._store(node)
+        else:
+            self.clone(node)
+        for group in [h.group for h in self.held.values() if id(node) in h.left]:
+            self._done(group, node)
+
+    def _views_behind(self, used: set[Any]) -> list[Node]:
+        """The views among the values used and what they are views of, to be made now; their sources join ``used``."""
+        found: list[Node] = []
+        todo = [v for v in used if v in self.views]
+        while todo:
+            view = self.views[todo.pop()]
+            if view not in found:
+                found.append(view)
+            used.add(view.operands[0])
+            if view.operands[0] in self.views:
+                todo.append(view.operands[0])
+        return sorted(found, key=lambda n: len(self._chain(n)))
+
+    def _chain(self, view: Node) -> list[Node]:
+        chain = [view]
+        while (source := self.views.get(chain[-1].operands[0])) is not None:
+            chain.append(source)
+        return chain
+
+    def _continues(self, node: Node) -> bool:
+        """Whether this product adds to the result of one in flight, which nothing else reads: they run in order."""
+        previous = next((f for f in self.flying if f.node.results[0] == node.operands[2]), None)
+        return previous is not None and len(self.function.uses(node.operands[2])) == 1
+
+    def _dot(self, node: Node) -> None:
+        for f in self.flying:
+            if f.node.results[0] == node.operands[2]:
+                f.continued = True
+        new = self.clone(node)
+        new.attributes["is_async"] = ir.BoolAttr.get(True)
+        free = self.free.get(id(node))
+        groups = [h.group for h in self.held.values() if id(node) in h.left]
+        self.flying.append(InFlight(node, [] if free is not None else groups))
+        if free:
+            # the last round's products are older than those of this round
+            self._wait([], len(self.flying))
+            for group, stage in free:
+                self.emitter.arrive(group.ring, stage, self.emitter.compare(5, stage, self.emitter.int(0)))
+
+    def _stays_in_flight(self, node: Node, body: Region) -> bool:
+        """Whether nothing in the loop but the same product of the next round reads this one's result, nor anything but it its stage."""
+        accumulator, result = node.operands[2], node.results[0]
+        entry = self.function.arg_of.get(accumulator)
+        if entry is None or entry[0] is not body or entry[1] == 0 or len(self.function.uses(accumulator)) != 1:
+            return False
+        end = body.ops[-1]
+        if [(user, i) for user, i in self.function.uses(result)] != [(end, entry[1] - 1)]:
+            return False
+        if self.function.def_node(node.operands[0]) is None or not self._is_memory(node.operands[0]):
+            return False
+        groups = [g for g in self.rings.groups if g.region is body and node in g.readers]
+        later = body.ops[body.ops.index(node) + 1:]
+        return all(g.readers == [node] and g.ring.depth > g.ring.held for g in groups) \
+            and not any(n.regions and n.name.startswith("scf.") for n in later)
+
+    @staticmethod
+    def _is_memory(value: Any) -> bool:
+        return str(value.type).startswith("!ttg.memdesc")
+
+    def _for(self, node: Node) -> None:
+        self.drain()
+        body = node.regions[0]
+        free = [n for n in body.ops if n.name == DOT and self._stays_in_flight(n, body)]
+        if free and any(n.name == DOT and n not in free for n in body.ops[body.ops.index(free[0]):]):
+            free = []  # one that is waited for would complete those before it
+        groups = [g for g in self.rings.groups if g.region is body and g.ring.reused and any(r in free for r in g.readers)]
+        e, outer = self.emitter, self.free
+
+        def begin(args: list[Any]) -> None:
+            # the first product of a round gives back what all of the round before read
+            self.free = {id(n): list(zip(groups, args)) if n is free[0] else [] for n in free}
+
+        def end() -> list[Any]:
+            if not free:
+                self.drain()
+            self.flying = []
+            return [self.held.pop(id(g)).stage for g in groups]
+
+        stages = self.emit_for(node, list(range(len(node.results))), [e.int(-1) for _ in groups], begin, end)
+        self.free = outer
+        if free:
+            self._wait([node.results[body.ops[-1].operands.index(n.results[0])] for n in free], 0)
+            for group, stage in zip(groups, stages):
+                e.arrive(group.ring, stage, e.compare(5, stage, e.int(0)))
+
+    def _store(self, node: Node) -> None:
+        """Tile → shared memory → bulk store. The buffer is free once the store before has been read."""
+        desc, value, *coords = node.operands
+        e, buffer = self.emitter, self.store_buffers[id(node)]
+        source = self.function.def_node(value)
+        while source is not None and source.name == "ttg.convert_layout" and source.operands[0] in self.mapping:
+            value = source.operands[0]  # any layout can be stored
+            source = self.function.def_node(value)
+        e.op("ttng.tma_store_wait", [], [], {"pendings": e.attr(0)})
+        e.op("ttg.local_store", [], [self.map(value), buffer])
+        operands = [desc, buffer, *map(self.map, coords)]
+        if node.name == "tt.descriptor_store":
+            e.op("ttng.async_tma_copy_local_to_global", [], operands)
+        else:
+            e.op("ttng.async_tma_reduce", [], operands, {"kind": node.op.attributes["kind"]})
+        self.stored = True

@@ -1,0 +1,147 @@
+"""Split a kernel into a producer, one thread that issues bulk tensor copies, and consumers, the warps that compute.
+
+Before: ttg with ttng.warp_group_dot; tiles are read by ``tt.descriptor_load`` followed by ``ttg.local_alloc``. After: the function is ::
+
+    rings of buffers and mbarriers; init_barrier …
+    ttng.warp_specialize
+      consumers: the kernel, where each load became: wait full[stage]; …; arrive empty[stage]
+      producer:  the loops around the loads and the scalar arithmetic of their coordinates; wait empty[stage]; copies to full[stage]
+
+Both walk the rings in the same order, each counting stage and phase for itself (the values that loops and ifs carry on). A phase is
+the parity that ``mbarrier.try_wait.parity`` takes: consumers begin with 0, the producer with 1, which an mbarrier just initialised
+has completed (PTX ISA manual, "mbarrier.test_wait, mbarrier.try_wait").
+
+Matrix products run asynchronously: each is waited for before its result is used. An accumulator that a loop only adds to stays in
+flight over the back edge: iteration i issues its product, then waits for that of i-1 and gives back the stage that that one read.
+
+A kernel of which this cannot be done (NotSpecialised) is compiled anew with ``tma=False``, which reads through pointers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.structure import Function, functions, type_info
+from tilewright.dialects.errors import VariantNeeded
+from tilewright.dialects.pass_runner import place_of
+from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
+from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.passes.host_arguments import describe_box
+from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
+from tilewright.targets.nvidia.passes.warp_partition import Consumers, Emitter, Producer
+from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpecialised, Ring, Rings
+
+PRODUCER_REGISTERS = 40
+_REGISTERS = 65536  # of a multiprocessor
+_MARGIN = 4096  # bytes of shared memory left for layout conversions and reductions between warps
+
+
+def run(module: Any, ctx: PassContext) -> None:
+    """See the module's text. Functions without descriptor ops are left alone."""
+    for function in functions(module):
+        names = {node.name for node in function.nodes()}
+        if not names & {"tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce"}:
+            continue
+        try:
+            _specialise(function, ctx)
+        except NotSpecialised as why:
+            raise VariantNeeded({"tma": False}, f"not warp-specialised: {why}") from None
+
+
+def _specialise(function: Function, ctx: PassContext) -> None:
+    if ctx.num_warps not in (4, 8):
+        raise NotSpecialised(f"it needs 4 or 8 warps that compute; num_warps is {ctx.num_warps}")
+    dots = [node for node in function.nodes() if node.name == DOT]
+    if not any(node.depth for node in dots):
+        raise NotSpecialised("no loop holds a matrix product of warp groups")
+    loops = [node for node in function.nodes() if node.name == "scf.for" and "tt.num_stages" in node.op.attributes]
+    stages = max((node.int_attr("tt.num_stages") for node in loops), default=ctx.num_stages)
+    rings = Rings(function, max(1, stages))
+    needed = Needed(function, [node for node in function.nodes() if node.name == "tt.descriptor_load"])
+    stores = [node for node in function.nodes() if node.name in ("tt.descriptor_store", "tt.descriptor_reduce")]
+    store_types = {id(node): _store_memory(node) for node in stores}
+    # stores of one kind of tile share a buffer: each waits until the one before has been read
+    kinds = {str(t): t for t in store_types.values()}
+    _fit(rings.rings, sum(map(memdesc_bytes, kinds.values())) + _other_buffers(function, rings), ctx)
+
+    body = function.body
+    start, old = body.ops[0], list(body.ops[:-1])
+    emitter = Emitter(start.op.location, ir.InsertionPoint(start.op))
+    buffers = {name: emitter.alloc(t) for name, t in kinds.items()}
+    for ring in rings.rings:
+        _make_ring(ring, emitter, ctx)
+    op = _warp_specialize_op(function, rings, ctx)
+    consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()})
+    consumers.emit_function(old, op.regions[0].blocks[0])
+    producer = Producer(function, rings, needed)
+    producer.emit_function(old, op.regions[1].blocks[0])
+    for load in rings.load_of.values():
+        describe_box(function, load.node.operands[0], load.memory, ctx)
+    for node in stores:
+        describe_box(function, node.operands[0], store_types[id(node)], ctx)
+    for node in reversed(old):
+        node.op.erase()
+    _explain(rings, ctx, dots[0].op.location)
+
+
+def _store_memory(node: Any) -> Any:
+    """The buffer from which a tile is stored: rows of up to 128 bytes, swizzled."""
+    info = type_info(node.operands[1].type)
+    assert info.shape is not None
+    order = tuple(reversed(range(len(info.shape))))
+    return ttg.MemDescType.of(info.shape, info.element, panel_encoding(info.shape, info.bits, order, info.shape[-1]), True)
+
+
+def _other_buffers(function: Function, rings: Rings) -> int:
+    filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
+    return sum(memdesc_bytes(ttg.MemDescType(n.results[0].type)) for n in function.nodes() if n.name == "ttg.local_alloc" and id(n) not in filled)
+
+
+def _fit(rings: list[Ring], others: int, ctx: PassContext) -> None:
+    """Fewer stages where shared memory is short, never fewer than a block holds at a time and one ahead."""
+    limit = int(ctx.capabilities.max_shared_bytes) - _MARGIN - others
+    while sum(r.depth * r.stage_bytes for r in rings) > limit:
+        spare = [r for r in rings if r.depth > r.held + 1]
+        if not spare:
+            raise NotSpecialised(f"its tiles need {sum(r.depth * r.stage_bytes for r in rings)} bytes of shared memory, {limit} are there")
+        deepest = max(r.depth for r in spare)
+        for ring in spare:
+            if ring.depth == deepest:
+                ring.depth -= 1
+
+
+def _make_ring(ring: Ring, emitter: Emitter, ctx: PassContext) -> None:
+    for load in ring.loads:
+        memory = load.memory
+        ring.buffers.append(emitter.alloc(ttg.MemDescType.of([ring.depth, *memory.shape], memory.element_type, memory.encoding, True)))
+    ring.full = emitter.barriers(ring.depth, 1)
+    if ring.reused:
+        ring.empty = emitter.barriers(ring.depth, ctx.num_warps if ring.by_threads else ctx.num_warps // 4)
+
+
+def _warp_specialize_op(function: Function, rings: Rings, ctx: PassContext) -> Any:
+    end = function.body.ops[-1].op
+    i32 = ir.IntegerType.get_signless(32)
+    blocks = 2 if ctx.num_warps == 4 and 2 * sum(memdesc_bytes(ttg.MemDescType(b.type)) for r in rings.rings for b in r.buffers) \
+        < int(ctx.capabilities.max_shared_bytes) - 4 * _MARGIN else 1
+    # what the block's warps may share, less what the producer keeps; setmaxnreg counts in eights
+    threads = 32 * ctx.num_warps
+    registers = min(240, (_REGISTERS // blocks - 128 * PRODUCER_REGISTERS) // threads // 8 * 8)
+    values = {"consumer_registers": registers, "producer_registers": PRODUCER_REGISTERS, "min_ctas": blocks}
+    op = ir.Operation.create("ttng.warp_specialize", results=[], operands=[], regions=2, loc=end.location, ip=ir.InsertionPoint(end),
+                             attributes={k: ir.IntegerAttr.get(i32, v) for k, v in values.items()})
+    for region in op.regions:
+        region.blocks.append()
+    if ctx.metadata.get("persistent"):
+        ctx.metadata["persistent"] = {"ctas_per_sm": blocks}
+    return op
+
+
+def _explain(rings: Rings, ctx: PassContext, location: Any) -> None:
+    place = place_of(location)
+    parts = [f"{r.depth} stages of {r.stage_bytes} bytes" for r in rings.rings]
+    ctx.metadata.setdefault("host", {}).setdefault("choices", []).append({
+        "line": place[1] if place else 0, "what": "the kernel's loops", "chosen": "warp-specialised",
+        "why": f"one producer and {ctx.num_warps // 4} consumer warp groups; rings: {'; '.join(parts)}"})
