@@ -91,8 +91,9 @@ def ptxas_version() -> str:
     return found.group(1) if found else "unknown"
 
 
-def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = False) -> tuple[bytes, dict[str, int]]:
-    """The cubin and ptxas' figures: ``registers``, ``spills`` (bytes stored and loaded), ``stack`` (bytes).
+def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = False) -> tuple[bytes, dict[str, Any]]:
+    """The cubin and ptxas' figures: ``registers``, ``spills`` (bytes stored and loaded), ``stack`` (bytes); where it says that
+    it had to run warp-group products one by one, ``wgmma_serialized``: its words.
 
     Raises AssemblerNotFoundError where there is no ptxas, OutOfResources where the kernel does not fit, else
     InternalCompilerError with the first error line.
@@ -132,9 +133,12 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
     raise InternalCompilerError(message)
 
 
-def resource_usage(log: str) -> dict[str, int]:
-    """Figures in the output of ``ptxas -v``."""
-    usage = {"registers": 0, "spills": 0, "stack": 0}
+def resource_usage(log: str) -> dict[str, Any]:
+    """Figures in the output of ``ptxas -v``, and its warning C7510 (wgmma serialised), which tells why."""
+    usage: dict[str, Any] = {"registers": 0, "spills": 0, "stack": 0}
+    found = re.search(r"^.*(?:C7510|wgmma\.mma_async instructions are serialized).*$", log, re.M)
+    if found:
+        usage["wgmma_serialized"] = found.group(0).strip()
     found = re.search(r"Used (\d+) registers", log)
     if found:
         usage["registers"] = int(found.group(1))
