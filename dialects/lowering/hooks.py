@@ -29,6 +29,13 @@ class TargetHooks:
     math: Mapping[tuple[str, str], Any] = MappingProxyType({})
 
     # -- kernel
+    def prepare_kernel(self, function: Any, num_warps: int) -> None:
+        """Look at the kernel (a ``structure.Function``) before anything of it is lowered."""
+
+    def descriptor_argument(self) -> tuple[Any, dict[str, Any]]:
+        """How the kernel receives a tensor descriptor that the host makes: the LLVM type and the argument's attributes."""
+        raise UnsupportedOnTargetError("this target has no kernel arguments that are tensor descriptors; make descriptors in the kernel")
+
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         """Set calling convention and attributes of the kernel's llvm.func (maxntid, flat work-group size, …)."""
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.structure import Function, functions
@@ -46,11 +47,12 @@ def _lower_function(root: Any, block: Any, function: Function, pass_ctx: Any, ho
         "sym_name": old.attributes["sym_name"],
         "function_type": ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({', '.join(map(str, types))})>")),
         "linkage": parse("#llvm.linkage<external>"), "CConv": parse("#llvm.cconv<ccc>"),
-        "arg_attrs": ir.ArrayAttr.get(_argument_attrs(old, arguments)),
+        "arg_attrs": ir.ArrayAttr.get(_argument_attrs(old, arguments, hooks)),
     }, regions=1, loc=old.location, ip=ir.InsertionPoint(block))
     func.regions[0].blocks.append(*types, arg_locs=[a.location if hasattr(a, "location") else old.location for a in arguments])
     ctx = LoweringContext(pass_ctx, hooks, lowerings, root, func, axis_info)
     b = ctx.b
+    hooks.prepare_kernel(function, ctx.num_warps)
     hooks.declare_kernel(b, func, ctx.num_warps)
     for old_argument, new in zip(arguments, b.entry.arguments):
         ctx.set(old_argument, [new])
@@ -73,6 +75,8 @@ def _argument_type(type: Any, hooks: Any) -> Any:
     text = str(type)
     if text.startswith("!tt.ptr"):
         return ir.Type.parse(f"!llvm.ptr<{hooks.global_address_space}>")
+    if tt.is_descriptor(type):
+        return hooks.descriptor_argument()[0]
     if text.startswith("f8"):
         return ir.IntegerType.get_signless(8)
     if text == "index":
@@ -80,12 +84,12 @@ def _argument_type(type: Any, hooks: Any) -> Any:
     return type
 
 
-def _argument_attrs(func: Any, arguments: Any) -> list[Any]:
-    """Pointers promised to be divisible get LLVM's ``align``."""
+def _argument_attrs(func: Any, arguments: Any, hooks: Any) -> list[Any]:
+    """Pointers promised to be divisible get LLVM's ``align``; descriptors what the target says."""
     given = ir.ArrayAttr(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else None
     attrs = []
     for i, argument in enumerate(arguments):
-        entry: dict[str, Any] = {}
+        entry: dict[str, Any] = dict(hooks.descriptor_argument()[1]) if tt.is_descriptor(argument.type) else {}
         if given is not None and "tt.divisibility" in (d := ir.DictAttr(given[i])) and str(argument.type).startswith("!tt.ptr"):
             divisibility = ir.IntegerAttr(d["tt.divisibility"]).value
             if divisibility & (divisibility - 1) == 0:

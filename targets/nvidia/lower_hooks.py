@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.dialects._mlir import ir, llvm
-from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 
@@ -65,14 +65,38 @@ class NvidiaHooks(TargetHooks):
     def __init__(self, sm: int, options: Any = None):
         self.sm, self.options = sm, options
         self._words: dict[Any, tuple[list[Any], Any]] = {}  # first element → (elements, the 32-bit word they came from)
+        # Warp specialisation (lower_warp_specialize): warps beside the kernel's own, how many blocks a multiprocessor must take,
+        # the hardware barrier and threads that hooks.barrier means now (None: all), and whether one thread alone runs this code.
+        self.extra_warps = self.min_ctas = 0
+        self.program_threads = 0
+        self.named_barrier: tuple[int, int] | None = None
+        self.single_thread = False
 
     # ------------------------------------------------------------------------------------------------------ kernel
+    def prepare_kernel(self, function: Any, num_warps: int) -> None:
+        from tilewright.targets.nvidia.lower_warp_specialize import specialisation_of
+
+        self.program_threads = 32 * num_warps
+        self.extra_warps, self.min_ctas = specialisation_of(function)
+
+    def descriptor_argument(self) -> tuple[Any, dict[str, Any]]:
+        """A CUtensorMap by value: 128 bytes, 64-byte aligned, in the kernel's parameters, which the copy engine reads in place (CUDA
+        driver API, "Tensor Map Object Management"; CUDA programming guide, "__grid_constant__")."""
+        if self.sm < 90:
+            raise UnsupportedOnTargetError(f"nvidia: sm_{self.sm} has no bulk tensor copies; sm_90 and later have them")
+        array = ir.TypeAttr.get(ir.Type.parse("!llvm.array<128 x i8>"))
+        return ir.Type.parse("!llvm.ptr"), {"llvm.byval": array, "llvm.align": ir.IntegerAttr.get(_i(64), 64),
+                                            "nvvm.grid_constant": ir.UnitAttr.get()}
+
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<ptx_kernelcc>")
-        text = [("nvvm.reqntid", str(32 * num_warps))]
+        func.attributes["nvvm.kernel"] = ir.UnitAttr.get()  # grid constants are allowed in kernels alone
+        text = [("nvvm.reqntid", str(32 * (num_warps + self.extra_warps)))]
         maxnreg = getattr(self.options, "maxnreg", None)
         if maxnreg:
             text.append(("nvvm.maxnreg", str(maxnreg)))
+        elif self.min_ctas:
+            text.append(("nvvm.minctasm", str(self.min_ctas)))
         pairs = [ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in text]
         func.attributes["passthrough"] = ir.ArrayAttr.get(pairs)
 
@@ -97,6 +121,13 @@ class NvidiaHooks(TargetHooks):
 
     # ----------------------------------------------------------------------------------------------------- indices
     def thread_id(self, b: Any) -> Any:
+        """The thread's number in the program. Producer warps count as the first of the program's own: what they execute before they
+        part from the others, they repeat."""
+        thread = self.raw_thread_id(b)
+        return b.and_(thread, b.i32(self.program_threads - 1)) if self.extra_warps else thread
+
+    def raw_thread_id(self, b: Any) -> Any:
+        """The thread's number in the block, producers included."""
         return b.call_intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", _i(32), [])
 
     def program_id(self, b: Any, axis: int) -> Any:
@@ -107,6 +138,12 @@ class NvidiaHooks(TargetHooks):
 
     # --------------------------------------------------------------------------------------------- synchronisation
     def barrier(self, b: Any) -> None:
+        if self.single_thread:
+            raise InternalCompilerError("nvidia: a barrier of the program in code that one thread alone runs")
+        if self.named_barrier is not None:
+            number, threads = self.named_barrier
+            b.call_intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", None, [b.i32(number), b.i32(threads)])
+            return
         b.call_intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", None, [b.i32(0)])
 
     def warp_barrier(self, b: Any) -> None:
@@ -138,7 +175,7 @@ class NvidiaHooks(TargetHooks):
             return b.inttoptr(value, t)
         return value if value.type == t else b.bitcast(value, t)
 
-    def _policy(self, b: Any, evict: str) -> Any:
+    def cache_policy(self, b: Any, evict: str) -> Any:
         """A 64-bit L2 cache policy, or None. Not a side effect, so LLVM keeps one a kernel."""
         if evict not in _EVICT:
             return None
@@ -158,7 +195,7 @@ class NvidiaHooks(TargetHooks):
         if volatile:
             modifiers, policy = ".volatile.global", None
         else:
-            policy = self._policy(b, evict)
+            policy = self.cache_policy(b, evict)
             level1 = f".L1::{evict}" if policy is not None and not cop else ""
             modifiers = f".global{cop}{level1}{'.L2::cache_hint' if policy is not None else ''}"
         registers = ", ".join(f"${i}" for i in range(count))
@@ -189,7 +226,7 @@ class NvidiaHooks(TargetHooks):
         count, word = words_of(value.type)
         args = [ptr, *self._to_words(b, value, count, word)]
         constraints = ["l"] + [_REGISTER[max(word, 16)]] * count
-        policy = self._policy(b, evict)
+        policy = self.cache_policy(b, evict)
         level1 = f".L1::{evict}" if policy is not None and not cop else ""
         modifiers = f".global{cop}{level1}{'.L2::cache_hint' if policy is not None else ''}"
         registers = ", ".join(f"${i + 1}" for i in range(count))
@@ -293,7 +330,7 @@ class NvidiaHooks(TargetHooks):
             raise ValueError(f"cp.async copies 4, 8 or 16 bytes, found {num_bytes}")
         # .cg keeps what is read once out of L1; only 16-byte copies have it.
         level = "cg" if num_bytes == 16 and cache.lstrip(".") != "ca" else "ca"
-        policy = self._policy(b, evict)
+        policy = self.cache_policy(b, evict)
         hint = ".L2::cache_hint" if policy is not None else ""
         args, constraints = [b.ptrtoint(dst, _i(32)), src], ["r", "l"]
         text = f"cp.async.{level}.shared.global{hint} [$0], [$1], {num_bytes}"
