@@ -5,9 +5,12 @@ before the first instruction; wgmma.mma_async instructions; wgmma.commit_group c
 returns when at most N groups are in flight. Registers of a group in flight may not be touched.
 
 A dot is one piece of assembly, from fence to commit, whose accumulators are its results (and its tied inputs, where c is read),
-so LLVM can put nothing between the instructions, nor compute the addresses of each one anew: a descriptor comes in once an operand, and
-constants are added to it. Operand registers written before the fence, accumulators passed through the wait's assembly: that is what
-keeps LLVM and ptxas from touching them in between.
+so LLVM can put nothing between the instructions, nor compute the addresses of each one anew: the low word of a descriptor comes in
+once an operand, and constants are added to it (they stay below bit 14, the address being one of shared memory). In 32 bits ptxas
+does that in uniform registers, where descriptors are read from; 64-bit sums it makes in ordinary ones and moves.
+
+A dot is one sum in the matrix unit, whatever max_num_imprecise_acc says: passes cut a dot where that matters. Results pass through
+the wait's assembly, so that nothing reads them before.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ _LETTER = {"b32": "r", "f32": "f"}
 
 @dataclass(frozen=True)
 class _Operand:
-    """One side of the product: descriptors (``address`` is the 64-bit value of the first, per warp group; ``offsets[tile, k]``
-    the 16-byte units to add) or, where ``words`` are there, registers: ``words[tile, k]`` of an instruction."""
+    """One side of the product: descriptors (``low`` is the low word of the warp group's first one, ``high`` the other word;
+    ``offsets[tile, k]`` the 16-byte units to add) or, where ``words`` are there, registers: ``words[tile, k]`` of an instruction."""
 
-    address: Any = None
+    low: Any = None
+    high: int = 0
     offsets: dict[tuple[int, int], int] | None = None
     words: dict[tuple[int, int], list[Any]] | None = None
     mn_major: bool = False
@@ -50,8 +54,7 @@ def lower_dot(ctx: Any, op: Any) -> list[Any]:
     row, warps = _row_of(ctx, op, encoding)
     c_tiles = encodings.instruction_tiles(c.type.shape, encoding)
     counts = (1 + max(i for _, i, _ in c_tiles), 1 + max(j for _, _, j in c_tiles))
-    depth = bv.type.shape[0]
-    steps = depth // row.k
+    steps = bv.type.shape[0] // row.k
     groups = warps[0] // WARPS
     size = 32 * WARPS
     right = _shared(ctx, bv, 0, row.n, [0] * log2(size * groups), counts[1], warps[1], steps, row.k)
@@ -65,11 +68,7 @@ def lower_dot(ctx: Any, op: Any) -> list[Any]:
         use_c = b.i1(0)
     packed = {(i, j): _pack(ctx, row, 2, [old[r] for r in registers]) for (_, i, j), registers in c_tiles.items()}
     asynchronous = encodings.boolean(op.attributes["is_async"])
-    limit = encodings.integer(op.attributes["max_num_imprecise_acc"])
-    if row.a_type.startswith("f8") and 0 < limit <= depth:
-        new = _promoted(b, row, left, right, packed, use_c, steps, max(1, limit // row.k))
-    else:
-        new = _product(b, row, left, right, packed, use_c, range(steps), wait=not asynchronous)
+    new = _product(b, row, left, right, packed, use_c, steps, wait=not asynchronous)
     out: list[Any] = [None] * len(old)
     for (_, i, j), registers in c_tiles.items():
         for r, value in zip(registers, _unpack(b, row, new[i, j], old[registers[0]].type), strict=True):
@@ -114,10 +113,10 @@ def _shared(ctx: Any, value: Any, k_dim: int, tile: int, low: list[int], count: 
     part = _uniform(ctx, tuple(columns))
     if part is not None:
         address = b.add(address, part)
-    address = b.lshr(b.and_(address, b.i32(0x3FFFF)), b.i32(4))
-    constant = found.constant
-    descriptor = b.or_(b.zext(address, b.t_i64), b.i64(constant - (1 << 64) if constant >> 63 else constant), disjoint=True)
-    return _Operand(descriptor, offsets, mn_major=found.mn_major)
+    low = b.lshr(b.and_(address, b.i32(0x3FFFF)), b.i32(4))
+    constant = found.constant & 0xFFFFFFFF
+    low = b.or_(low, b.i32(constant - (1 << 32) if constant >> 31 else constant), disjoint=True)
+    return _Operand(low, found.constant >> 32, offsets, mn_major=found.mn_major)
 
 
 def _units(found: OperandDescriptor, mn: int, k: int, columns: Sequence[int], base: int) -> int:
@@ -140,6 +139,8 @@ def _registers(ctx: Any, value: Any, encoding: Any, row: MatrixOp) -> _Operand:
     operand = encodings.downcast(value.type.encoding)
     if not isinstance(operand, ttg.DotOperandEncoding) or encodings.downcast(operand.params[1]) != encoding or encodings.integer(operand.params[0]):
         raise InternalCompilerError(f"ttng.warp_group_dot: operand {value.type} is no dot operand 0 of the accumulator's layout {encoding}")
+    if encodings.integer(operand.params[2]) > encodings.native_k_width(row):  # k would be dealt out otherwise than B's in memory
+        raise InternalCompilerError(f"ttng.warp_group_dot: operand {value.type} has a larger k_width than {row.name} itself")
     registers = ctx.get(value)
     tiles = encodings.instruction_tiles(value.type.shape, operand)
     return _Operand(words={(i, k): _pack(ctx, row, 0, [registers[r] for r in tile]) for (_, i, k), tile in tiles.items()})
@@ -162,8 +163,8 @@ def _unpack(b: Any, row: MatrixOp, words: Sequence[Any], type: Any) -> list[Any]
 Accumulators = dict[tuple[int, int], list[Any]]
 
 
-def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumulators, use_c: Any, steps: range, wait: bool) -> Accumulators:
-    """``old`` (where ``use_c``) + the product over these steps of k, as one group."""
+def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumulators, use_c: Any, steps: int, wait: bool) -> Accumulators:
+    """``old`` (where ``use_c``) + the product over ``steps`` instructions' k, as one group."""
     kind = row.extra["register"][2]
     flat = [w for words in old.values() for w in words]
     known = None if use_c is None else b.constant_of(use_c)
@@ -181,32 +182,33 @@ def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumu
     for tile, words in old.items():
         numbers[tile] = "{" + ", ".join(f"${i}" for i in range(number, number + len(words))) + "}"
         number += len(words)
-    lines = ["{", ".reg .b64 da, db;", ".reg .pred p;"]
+    lines = ["{", ".reg .b64 da, db;", ".reg .b32 wa, wb;", ".reg .pred p;"]
     first = "1"
     if not reads or dynamic is not None:
         tested = "0" if dynamic is None else operand(b.zext(dynamic, b.t_i32), "r")
         lines.append(f"setp.ne.b32 p, {tested}, 0;")
         first = "p"
-    at = [operand(side.address, "l") if side.words is None else "" for side in (left, right)]
+    at = [operand(side.low, "r") if side.words is None else "" for side in (left, right)]
     rows = {i for i, _ in old}
     fragments = {} if left.words is None else {
-        (i, s): "{" + ", ".join(operand(w, "r") for w in left.words[i, s]) + "}" for s in steps for i in sorted(rows)}
+        (i, s): "{" + ", ".join(operand(w, "r") for w in left.words[i, s]) + "}" for s in range(steps) for i in sorted(rows)}
     tail = ", 1, 1" if row.extra["negates"] else ""
     if row.extra["transposes"]:
         tail += (f", {int(left.mn_major)}" if left.words is None else "") + f", {int(right.mn_major)}"
     lines.append("wgmma.fence.sync.aligned;")
-    for s in steps:
+    for s in range(steps):
         for (i, j), accumulators in numbers.items():
             sides = []
-            for name, text, side, index in (("da", at[0], left, i), ("db", at[1], right, j)):
+            for name, word, side, index in (("a", at[0], left, i), ("b", at[1], right, j)):
                 if side.offsets is None:
                     sides.append(fragments[i, s])
-                elif side.offsets[index, s]:
-                    lines.append(f"add.s64 {name}, {text}, {side.offsets[index, s]};")
-                    sides.append(name)
-                else:
-                    sides.append(text)
-            lines.append(f"{row.intrinsic} {accumulators}, {sides[0]}, {sides[1]}, {first if s == steps[0] else 1}{tail};")
+                    continue
+                if side.offsets[index, s]:
+                    lines.append(f"add.s32 w{name}, {word}, {side.offsets[index, s]};")
+                    word = f"w{name}"
+                lines.append(f"mov.b64 d{name}, {{{word}, {side.high:#x}}};")
+                sides.append(f"d{name}")
+            lines.append(f"{row.intrinsic} {accumulators}, {sides[0]}, {sides[1]}, {1 if s else first}{tail};")
     lines.append("wgmma.commit_group.sync.aligned;")
     if wait:
         lines.append("wgmma.wait_group.sync.aligned 0;")
@@ -219,17 +221,6 @@ def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumu
         new[tile] = results[number:number + len(words)]
         number += len(words)
     return new
-
-
-def _promoted(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumulators, use_c: Any, steps: int, each: int) -> Accumulators:
-    """fp8 with a limit on the products summed by the matrix unit, whose sums keep fewer bits than f32: after every ``each``
-    steps the sum is added to the accumulators by ordinary additions. That needs a wait each time, so it is not asynchronous."""
-    zero = b.const(b.t_f32, 0.0)
-    total = old if use_c is None else {tile: [b.select(use_c, w, zero) for w in words] for tile, words in old.items()}
-    for start in range(0, steps, each):
-        part = _product(b, row, left, right, old, b.i1(0), range(start, min(steps, start + each)), wait=True)
-        total = {tile: [b.fadd(t, p) for t, p in zip(words, part[tile], strict=True)] for tile, words in total.items()}
-    return total
 
 
 # ------------------------------------------------------------------------------------------------------ the wait
