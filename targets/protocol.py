@@ -49,6 +49,25 @@ class Capabilities:
     extra: Mapping[str, Any] = field(default_factory=dict)  # "triton_arch": how GPUTarget.arch writes it (90 for sm_90a)
 
 
+class LaunchRequest(Exception):
+    """Raised by a launcher *before* it launches anything: what the runtime has to do for it. Not an error; users never see it."""
+
+
+class NeedsVariant(LaunchRequest):
+    """These arguments need the kernel compiled with ``options`` laid over its own; ``reasons`` say why, one sentence each.
+
+    The runtime compiles that, keeps it, and launches it with the same arguments."""
+
+    def __init__(self, options: Mapping[str, Any], reasons: Sequence[str]):
+        super().__init__(dict(options), tuple(reasons))
+        self.options, self.reasons = dict(options), tuple(reasons)
+
+
+class NeedsMemory(LaunchRequest):
+    """The launcher must know how far the arguments' memory reaches. The runtime calls it again with the same arguments and
+    ``memory={address of an array argument: (first byte, end) of the storage it belongs to}``, without those it cannot tell."""
+
+
 class Driver(Protocol):
     """Loads and launches. Made on the first launch only; errors are tilewright errors that say what to do."""
 
@@ -59,7 +78,8 @@ class Driver(Protocol):
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         """``launcher(gx, gy, gz, stream, handle, args)``, ``args`` being the kernel's non-constexpr arguments in order.
         ``signature`` gives their Triton types ("*fp32", "i32", "fp32", …). Pointers arrive as integer addresses (the runtime
-        has read data_ptr already), integers and bools as int/bool, floats as float; tuples arrive flattened."""
+        has read data_ptr already), integers and bools as int/bool, floats as float; tuples arrive flattened. A launcher may raise
+        a LaunchRequest instead of launching; one that raises NeedsMemory takes a further keyword, ``memory``."""
     def synchronize(self) -> None: ...
     def get_device_properties(self, device: int) -> Mapping[str, Any]: ...
     def event_timer(self) -> Any:

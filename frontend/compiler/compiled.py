@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright import knobs
+from tilewright.dialects.errors import InternalCompilerError
+from tilewright.runtime.arguments import memory_of
 from tilewright.runtime.cache import LazyAsm
+from tilewright.runtime.explain import listed, report, run_time_names, tell
 from tilewright.targets import registry
-from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.protocol import GPUTarget, LaunchRequest, NeedsMemory, NeedsVariant
 
 
 class KernelMetadata:
@@ -60,23 +63,30 @@ class LazyDict:
 
 
 def flat_types(types: Sequence[Any]) -> list[str]:
-    """Run-time types of a signature in order: tuples flattened, constexprs left out."""
+    """Run-time types of a signature in order: tuples and descriptors flattened, constexprs left out."""
     out: list[str] = []
     for t in types:
         if isinstance(t, (tuple, list)):
             out += flat_types(t)
+        elif t.startswith("tensordesc<"):
+            from tilewright.language.dtypes import str_to_ty
+
+            out += [x.signature_name for x in str_to_ty(t).flat_types]
         elif t != "constexpr":
             out.append(t)
     return out
 
 
-def _flat_values(types: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    out: list[Any] = []
-    for t, v in zip(types, values):
+def _flat_expressions(types: Sequence[Any], whole: str) -> list[str]:
+    """Python expressions of the run-time values in ``whole``; a descriptor's value is the tuple of its arguments."""
+    out: list[str] = []
+    for i, t in enumerate(types):
         if isinstance(t, (tuple, list)):
-            out += _flat_values(t, v)
+            out += _flat_expressions(t, f"{whole}[{i}]")
+        elif t.startswith("tensordesc<"):
+            out.append(f"*{whole}[{i}]")
         elif t != "constexpr":
-            out.append(v)
+            out.append(f"{whole}[{i}]")
     return out
 
 
@@ -87,8 +97,10 @@ class CompiledKernel:
     target says. It pickles (the loaded code does not travel) and can be launched as ``kernel[grid](*args)`` with all arguments in order.
     """
 
-    def __init__(self, src: Any, asm: Any, metadata: Mapping[str, Any], key: str, selection: registry.Selection, types: Sequence[Any]):
+    def __init__(self, src: Any, asm: Any, metadata: Mapping[str, Any], key: str, selection: registry.Selection, types: Sequence[Any],
+                 given: Mapping[str, Any] | None = None):
         self.src = src
+        self.given = dict(given or {})  # the options as they were asked for
         self.asm = asm
         self.metadata = KernelMetadata(metadata)
         self.hash = key
@@ -96,12 +108,15 @@ class CompiledKernel:
         self.selection = selection
         self.types = list(types)  # one per parameter, "constexpr" for those that the code has inside
         self.handles: dict[int, Any] = {}
+        self.variants: dict[Any, CompiledKernel] = {}  # options laid over these → the same kernel compiled so
+        self.reasons: tuple[str, ...] = ()  # of a variant: why the last launch ran it and not the kernel it was made of
         self.packed_metadata = (self.metadata.num_warps, self.metadata.num_ctas, self.metadata.shared)
         self.module: Any = None
         self.function: Any = None
         self._launcher: Any = None
         self._run: Any = None
         self._load_lock = threading.Lock()
+        self._variant_lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"CompiledKernel({self.name}, {self.selection}, {self.hash[:12]})"
@@ -165,9 +180,53 @@ class CompiledKernel:
         """From the values of all parameters to the run-time ones, flattened; None where that is all of them as they are."""
         from tilewright.runtime.jit import _picker
 
-        if any(isinstance(t, (tuple, list)) for t in self.types):
-            return lambda values: tuple(_flat_values(self.types, values))
+        if any(isinstance(t, (tuple, list)) or t.startswith("tensordesc<") for t in self.types):
+            picked = "".join(f"{e}, " for e in _flat_expressions(self.types, "values"))
+            return eval(f"lambda values: ({picked})")  # noqa: S307 - indices only
         return _picker([i for i, t in enumerate(self.types) if t != "constexpr"], total)
+
+    def variant(self, options: Mapping[str, Any]) -> CompiledKernel:
+        """This kernel compiled with ``options`` laid over its own; compiled, or read from the cache, once."""
+        from tilewright.compiler.compiler import compile_selected
+
+        key = tuple(sorted(options.items()))
+        with self._variant_lock:
+            found = self.variants.get(key)
+            if found is None:
+                given = {**self.given, **options}
+                if given == self.given:
+                    raise InternalCompilerError(f"{self.name}: its launcher asks for options {dict(options)}, which it was compiled with")
+                found = self.variants[key] = compile_selected(self.src, self.selection, given)
+            return found
+
+    def answer(self, request: LaunchRequest, gx: int, gy: int, gz: int, stream: Any, device: int, values: Any,
+               arguments: Sequence[Any]) -> CompiledKernel:
+        """Launch as the launcher's ``request`` demands; returns the kernel that ran. ``values``: what the launcher was given;
+        ``arguments``: what they were made of (arrays where ``values`` has addresses)."""
+        if isinstance(request, NeedsMemory):
+            try:
+                self.launcher(gx, gy, gz, stream, self.load(device), values, memory=memory_of(arguments))
+                return self
+            except NeedsVariant as variant_request:
+                request = variant_request
+        if not isinstance(request, NeedsVariant):
+            raise request
+        variant = self.variant(request.options)
+        if variant.reasons != request.reasons:
+            variant.reasons = request.reasons
+            tell((variant.hash, request.reasons), self.name, [f"launched with {listed(request.options)}: {r}" for r in request.reasons])
+        try:
+            variant.launcher(gx, gy, gz, stream, variant.load(device), values)
+        except LaunchRequest as further:
+            return variant.answer(further, gx, gy, gz, stream, device, values, arguments)
+        return variant
+
+    def explain(self) -> str:
+        """What the compiler chose and why: the choices, what is checked and made at a launch, and of a variant why it ran."""
+        signature = getattr(self.src, "signature", None)
+        names = run_time_names(signature) if isinstance(signature, Mapping) else []
+        because = [f"launched with {listed(self.given)} because of {r}" for r in self.reasons]
+        return "\n".join([f"{self.name} for {self.selection}", *because, *report(self.metadata._asdict(), names)])
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> LazyDict:
         """What launch hooks are told: name, function, stream, and what the kernel's own ``launch_metadata`` adds."""
@@ -201,7 +260,11 @@ class CompiledKernel:
                     enter(record)
                 if gx and gy and gz:
                     device = driver.current_device()
-                    launcher(gx, gy, gz, stream, self.handles.get(device) or self.load(device), pick(values) if pick else values)
+                    picked = pick(values) if pick else values
+                    try:
+                        launcher(gx, gy, gz, stream, self.handles.get(device) or self.load(device), picked)
+                    except LaunchRequest as request:
+                        self.answer(request, gx, gy, gz, stream, device, picked, args)
                 if leave:
                     leave(record)
 
@@ -229,7 +292,7 @@ class CompiledKernel:
     # ---------------------------------------------------------------------------------------------------------- pickling
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(handles={}, module=None, function=None, _launcher=None, _run=None, _load_lock=None)
+        state.update(handles={}, variants={}, module=None, function=None, _launcher=None, _run=None, _load_lock=None, _variant_lock=None)
         state["selection"] = (self.selection.plugin.name, self.selection.arch, self.selection.simulate)
         state["asm"] = LazyAsm(dict(self.asm))  # the file may be gone where it is read again
         return state
@@ -239,3 +302,4 @@ class CompiledKernel:
         self.__dict__.update(state)
         self.selection = registry.Selection(registry.get(name), arch, simulate)
         self._load_lock = threading.Lock()
+        self._variant_lock = threading.RLock()

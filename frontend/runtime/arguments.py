@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilewright.runtime.errors import ArgumentError
@@ -100,3 +101,37 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     if getattr(base, "dtype", None) == dtype:
         return base
     return TensorWrapper(base, dtype)
+
+
+def storage(array: Any) -> tuple[int, int] | None:
+    """First byte and end of the memory that an array belongs to, of which it may be a view; None where it does not say."""
+    from tilewright.runtime.specialize import pointer_facts
+
+    if hasattr(array, "untyped_storage"):
+        memory = array.untyped_storage()
+        return int(memory.data_ptr()), int(memory.data_ptr()) + int(memory.nbytes())
+    base = getattr(array, "base", None)
+    if base is not None:  # a view, or a TensorWrapper; of what is no array, such as a mapped file, nothing is known
+        return storage(base)
+    if not hasattr(array, "nbytes") or isinstance(array, memoryview):
+        return None
+    first = pointer_facts(array)[2]
+    return first, first + int(array.nbytes)
+
+
+def memory_of(arguments: Iterable[Any]) -> dict[int, tuple[int, int]]:
+    """Address → storage of every array among launch arguments, in tuples and descriptors too, that says."""
+    from tilewright.runtime.specialize import pointer_facts
+
+    found: dict[int, tuple[int, int]] = {}
+    for argument in arguments:
+        if isinstance(argument, (tuple, list)):
+            inner = memory_of(argument)
+        else:
+            array = argument.base if hasattr(argument, "block_shape") else argument
+            span = None if isinstance(array, (bool, int, float, str, type(None))) else storage(array)
+            inner = {} if span is None else {pointer_facts(array)[2]: span}
+        for address, (lo, hi) in inner.items():
+            known = found.get(address, (lo, hi))
+            found[address] = min(lo, known[0]), max(hi, known[1])
+    return found

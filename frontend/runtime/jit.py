@@ -26,7 +26,9 @@ from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
+from tilewright.runtime.explain import choices, tell
 from tilewright.runtime.specialize import ALIGN, ONE, constexpr_key, describe, element_name
+from tilewright.targets.protocol import LaunchRequest
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
@@ -218,6 +220,14 @@ class KernelInterface:
         """Compile for these arguments (arrays, or dtypes in their place) without launching; returns the CompiledKernel."""
         return self.run(*map(MockTensor.wrap_dtype, args), grid=grid, warmup=True, **kwargs)
 
+    def explain_last_launch(self) -> str:
+        """What was launched last, what the compiler chose for it and why; see ``CompiledKernel.explain``."""
+        function: Any = self
+        while not hasattr(function, "last_launched") and hasattr(function, "fn"):  # an autotuner's, a heuristic's
+            function = function.fn
+        last = getattr(function, "last_launched", None)
+        return "not launched yet" if last is None else last.explain()
+
 
 class _Entry:
     """All that a warm launch needs."""
@@ -297,6 +307,7 @@ class JITFunction(JITCallable, KernelInterface):
         self._kernels: dict[Any, Any] = {}
         self._compile_lock = threading.RLock()
         self.kernel: Any = None
+        self.last_launched: Any = None  # the CompiledKernel
 
     @property
     def repr(self) -> Callable[[Any], str]:
@@ -367,18 +378,23 @@ class JITFunction(JITCallable, KernelInterface):
         if handle is None:
             handle = entry.kernel.load(device)
             self._remember(device, key, entry.kernel)
-        driver.recent = entry.kernel
+            tell(entry.kernel.hash, self.__name__, choices(entry.kernel.metadata._asdict()))
         if entry.pick is not None:
             values = entry.pick(values)
         enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+        ran = entry.kernel
+        record = None
         if enter or leave:
-            record = entry.kernel.launch_metadata((x, y, z), entry.current_stream(device), *self._collect(*args, **kwargs)[0].values())
+            record = ran.launch_metadata((x, y, z), entry.current_stream(device), *self._collect(*args, **kwargs)[0].values())
             enter(record)
+        try:
             entry.launcher(x, y, z, entry.current_stream(device), handle, values)
+        except LaunchRequest as request:
+            ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(self._collect(*args, **kwargs)[0].values()))
+        if record is not None:
             leave(record)
-        else:
-            entry.launcher(x, y, z, entry.current_stream(device), handle, values)
-        return entry.kernel
+        driver.recent = self.last_launched = ran
+        return ran
 
     def _make_bind(self) -> Any:
         for p in self.signature.parameters.values():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +9,8 @@ from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources, TilewrightError
 
-# struct formats of kernel parameters, by Triton type
-_FORMATS = {"i1": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
-            "fp16": "e", "f16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
 _DEFAULT_SHARED_LIMIT = 48 * 1024  # more needs the function's attribute
-_INVALID_CONTEXT, _OUT_OF_RESOURCES = 201, 701
+_OUT_OF_RESOURCES = 701
 
 
 class CudaError(TilewrightError):
@@ -26,41 +21,13 @@ class CudaError(TilewrightError):
         super().__init__(message)
 
 
-def parameter_layout(signature: Sequence[str]) -> tuple[str, list[int]]:
-    """(struct format, byte offset of each parameter) of a buffer with every parameter at its natural alignment."""
-    layout, offset, offsets = "=", 0, []
-    for kind in signature:
-        code = "Q" if kind.startswith("*") else _FORMATS.get(kind)
-        if code is None:
-            raise ArgumentError(f"a kernel argument of type {kind!r} cannot be passed; pass bf16 scalars as fp32")
-        size = struct.calcsize("=" + code)
-        padding = -offset % size
-        layout += f"{padding}x{code}" if padding else code
-        offsets.append(offset + padding)
-        offset += padding + size
-    return layout, offsets
-
-
-def address(argument: Any) -> int:
-    """Device address of a pointer argument: an int, None (0), or an array on the device."""
-    if isinstance(argument, int):
-        return argument
-    if argument is None:
-        return 0
-    if hasattr(argument, "data_ptr"):
-        return int(argument.data_ptr())
-    if hasattr(argument, "__cuda_array_interface__"):
-        return int(argument.__cuda_array_interface__["data"][0])
-    raise ArgumentError(f"a pointer argument of type {type(argument).__name__} does not live on an NVIDIA GPU; "
-                        "pass a torch tensor of device 'cuda', a cupy array or an address")
-
-
 class Loaded:
-    """A loaded module and its kernel. ``n_regs`` registers a thread, ``n_spills`` 32-bit words of local memory a thread."""
+    """A loaded module and its kernel. ``n_regs`` registers a thread, ``n_spills`` 32-bit words of local memory a thread,
+    ``multiprocessors`` of the device."""
 
-    def __init__(self, module: Any, function: Any, device: int, n_regs: int, n_spills: int, n_max_threads: int):
+    def __init__(self, module: Any, function: Any, device: int, n_regs: int, n_spills: int, n_max_threads: int, multiprocessors: int):
         self.module, self.function, self.device = module, function, device
-        self.n_regs, self.n_spills, self.n_max_threads = n_regs, n_spills, n_max_threads
+        self.n_regs, self.n_spills, self.n_max_threads, self.multiprocessors = n_regs, n_spills, n_max_threads, multiprocessors
 
 
 class _Timer:
@@ -185,7 +152,7 @@ class NvidiaDriver:
 
     # -- kernels
     def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int) -> Loaded:
-        """Load the cubin, else the PTX, which the driver then assembles. ``metadata``: name, shared (bytes), num_warps.
+        """Load the cubin, else the PTX, which the driver then assembles. ``metadata``: name, shared (bytes), num_warps, total_warps.
 
         Raises OutOfResources where the kernel needs more shared memory or threads than the device gives a block."""
         self.use(device)
@@ -212,13 +179,13 @@ class NvidiaDriver:
             return int(self.call("cuFuncGetAttribute", getattr(attributes, f"CU_FUNC_ATTRIBUTE_{name}"), function))
 
         n_regs, local, threads = get("NUM_REGS"), get("LOCAL_SIZE_BYTES"), get("MAX_THREADS_PER_BLOCK")
-        wanted = int(metadata["num_warps"]) * 32
+        wanted = int(metadata.get("total_warps") or metadata["num_warps"]) * 32
         if wanted > threads:
             raise OutOfResources(wanted, threads, "threads", "Reducing num_warps, or setting maxnreg, may help.")
         if shared > _DEFAULT_SHARED_LIMIT:
             self.call("cuFuncSetCacheConfig", function, self.cuda.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)
             self.call("cuFuncSetAttribute", function, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        return Loaded(module, function, device, n_regs, local // 4, threads)
+        return Loaded(module, function, device, n_regs, local // 4, threads, self._attribute("MULTIPROCESSOR_COUNT", device))
 
     def unload(self, handle: Loaded) -> None:
         """Free a loaded kernel."""
@@ -226,57 +193,15 @@ class NvidiaDriver:
         self.call("cuModuleUnload", handle.module)
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
-        """See targets.protocol.Driver. The parameter buffer is laid out once; a launch packs it and makes one driver call."""
-        layout, offsets = parameter_layout(signature)
-        packer = struct.Struct(layout)
-        pointers = tuple(i for i, kind in enumerate(signature) if kind.startswith("*"))
-        threads, shared = int(metadata["num_warps"]) * 32, int(metadata.get("shared", 0))
-        buffer = ctypes.create_string_buffer(max(packer.size, 16))
-        table = (ctypes.c_void_p * max(len(offsets), 1))(*[ctypes.addressof(buffer) + o for o in offsets])
-        parameters = ctypes.addressof(table)
-        # The driver copies the parameters while it is called, without the interpreter's lock.
-        lock = threading.Lock()
-        pack_into, launch_kernel, fail = packer.pack_into, self.cuda.cuLaunchKernel, self._launch_failed
+        """See targets.protocol.Driver and targets/nvidia/launcher.py."""
+        from tilewright.targets.nvidia.launcher import make_launcher
 
-        def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
-            with lock:
-                try:
-                    pack_into(buffer, 0, *args)
-                except struct.error:  # arrays where addresses are expected, or a number out of its type's range
-                    values = list(args)
-                    if len(values) != len(signature):
-                        raise ArgumentError(f"the kernel takes {len(signature)} arguments, {len(values)} were given") from None
-                    for i in pointers:
-                        values[i] = address(values[i])
-                    _pack(packer, buffer, values, signature)
-                status = launch_kernel(handle.function, gx, gy, gz, threads, 1, 1, shared, stream, parameters, 0)[0]
-                if status:
-                    if int(status) == _INVALID_CONTEXT:  # another thread than the one that loaded the kernel
-                        self.use(handle.device)
-                        status = launch_kernel(handle.function, gx, gy, gz, threads, 1, 1, shared, stream, parameters, 0)[0]
-                    if status:
-                        fail(status, (gx, gy, gz), threads, handle)
+        return make_launcher(self, signature, metadata)
 
-        launch.keep_alive = (buffer, table)  # type: ignore[attr-defined]  # the driver is given bare addresses of both
-        return launch
-
-    def _launch_failed(self, status: Any, grid: tuple[int, int, int], threads: int, handle: Loaded) -> None:
+    def launch_failed(self, status: Any, grid: tuple[int, int, int], threads: int, handle: Loaded) -> None:
         if int(status) == _OUT_OF_RESOURCES:
             limit = self._attribute("MAX_REGISTERS_PER_BLOCK", handle.device)
             raise OutOfResources(threads * handle.n_regs, limit, "registers", "Reducing num_warps, or setting maxnreg, may help.")
         if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
             raise ArgumentError(f"the grid is {grid}; allowed are 1 to 2147483647 programs along x, 1 to 65535 along y and z")
         self._fail("cuLaunchKernel", status)
-
-
-def _pack(packer: struct.Struct, buffer: Any, values: Sequence[Any], signature: Sequence[str]) -> None:
-    try:
-        packer.pack_into(buffer, 0, *values)
-    except struct.error:
-        for value, kind in zip(values, signature):
-            code = "Q" if kind.startswith("*") else _FORMATS[kind]
-            try:
-                struct.pack("=" + code, value)
-            except (struct.error, OverflowError) as e:
-                raise ArgumentError(f"argument {value!r} does not fit a kernel parameter of type {kind}: {e}") from None
-        raise

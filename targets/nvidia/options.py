@@ -13,7 +13,12 @@ PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 class NvidiaOptions:
     """num_warps: warps of 32 threads a program (power of two). num_stages: buffers of a pipelined loop. maxnreg: most
     registers a thread (None: the assembler decides). enable_fp_fusion: a·b+c may become one rounding. num_ctas: blocks of a
-    cluster. default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1."""
+    cluster. default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1.
+
+    tma (on sm_90a): tiles may be loaded and stored by the TMA unit, with tensor maps that the launcher makes of the arguments. A launch
+    whose arguments forbid it runs the version compiled with tma=False instead; ``explain()`` of the launched kernel says why.
+    warp_group_dots (on sm_90a): whether dots are given to warp groups (wgmma); None: as the target thinks best.
+    max_num_imprecise_acc_default: of fp8 dots that do not say: how much of k may be added up in less precision than f32 has."""
 
     num_warps: int = 4
     num_stages: int = 3
@@ -24,6 +29,9 @@ class NvidiaOptions:
     sanitize_overflow: bool = False
     default_dot_input_precision: str = "tf32"
     fast_compile: bool = False
+    tma: bool = True
+    warp_group_dots: bool | None = None
+    max_num_imprecise_acc_default: int = 1 << 30
 
     def __post_init__(self) -> None:
         if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > 32:

@@ -8,7 +8,8 @@ import pytest
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources
 from tilewright.targets.nvidia import probe as probing
-from tilewright.targets.nvidia.driver import CudaError, NvidiaDriver, parameter_layout
+from tilewright.targets.nvidia.driver import CudaError, NvidiaDriver
+from tilewright.targets.nvidia.launcher import parameter_layout
 from tilewright.targets.protocol import Device
 
 SUCCESS = 0

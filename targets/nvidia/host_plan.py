@@ -1,0 +1,163 @@
+"""What the host decides before it launches a kernel that loads by TMA: do the guards hold, and what are the tensor maps?
+
+``metadata["host"]`` (written by the passes host_descriptors and promote_to_descriptors) lists expressions, guards and descriptors. A
+``HostPlan`` evaluates them for one launch. All of it is a function of the arguments in ``HostPlan.arguments`` and, where ``uses_grid``,
+of the grid, so the launcher keeps the answer by those.
+
+Aliasing. A kernel that stores while TMA reads must not store to what TMA reads. What a store reaches is not known here, but a kernel
+without mistakes stays inside the memory that its arguments' arrays belong to (an array's *storage*). So two pointers are apart where
+their storages are, or where the tensor that TMA reads lies outside the other's storage. Where a storage is not known (a bare address was
+passed), they are taken to overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.targets.nvidia.host_expressions import Expressions, Interval, UndefinedExpression
+from tilewright.targets.nvidia.tensor_maps import TensorMap, byte_range, problems
+
+Memory = Mapping[int, "tuple[int, int]"]  # address of an argument's array → first byte and end of its storage
+
+
+class MemoryUnknown(Exception):
+    """The answer depends on the arguments' storages, and they were not given."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """For one launch: the tensor maps, in the order of the kernel's parameters, or the reasons why the kernel must not be launched."""
+
+    maps: tuple[TensorMap, ...]
+    reasons: tuple[str, ...]
+
+
+class Bounded(dict[Any, Any]):
+    """A dict that forgets its oldest entry where it would hold more than ``limit``. Not locked."""
+
+    def __init__(self, limit: int):
+        super().__init__()
+        self.limit = limit
+
+    def put(self, key: Any, value: Any) -> Any:
+        if len(self) >= self.limit and key not in self:
+            del self[next(iter(self))]
+        self[key] = value
+        return value
+
+
+class HostPlan:
+    """``host``: metadata["host"]; ``signature``: Triton types of the kernel's run-time arguments."""
+
+    def __init__(self, host: Mapping[str, Any], signature: Sequence[str]):
+        self.expressions = x = Expressions(host.get("expressions", ()))
+        self.descriptors = list(host.get("descriptors", ()))
+        self.guards = list(host.get("guards", ()))
+        for guard in self.guards:
+            if guard["kind"] not in ("aligned", "range", "multiple", "no_alias"):
+                raise ValueError(f"the kernel has a guard of the unknown kind {guard['kind']!r}")
+        self._recipe = [e for d in self.descriptors for e in (d["base"], *d["shape"], *d["strides"])]
+        self._evaluate = x.evaluator(self._recipe)
+        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)]
+        aliases = [g for g in self.guards if g["kind"] == "no_alias"]
+        self.needs_memory = bool(aliases)
+        self.arguments = tuple(sorted(frozenset(g["arg"] for g in aliases).union(*(x.arguments(e) for e in used))))
+        self.uses_grid = any(x.uses_grid(e) for e in used)
+        # the pointer argument that a descriptor's address starts from, where it is one
+        self._bases = [next(iter(p)) if len(p) == 1 else None
+                       for p in ({i for i in x.arguments(d["base"]) if signature[i].startswith("*")} for d in self.descriptors)]
+        # guards on sizes alone are kept by those sizes: a new pointer is frequent, a new size is not
+        self._sized = [g for g in self.guards if g["kind"] in ("range", "multiple")]
+        self._pointed = [g for g in self.guards if g["kind"] == "aligned"]
+        self._sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for g in self._sized for e in _expressions_of(g)))))
+        self._size_reasons = Bounded(256)
+
+    def evaluate(self, args: Sequence[int], grid: Sequence[int], memory: Memory | None = None) -> Answer:
+        """``args``: all run-time arguments, pointers as addresses. Raises MemoryUnknown where ``memory`` is None and must be known."""
+        key = (tuple([args[i] for i in self._sizes]), tuple(grid) if self.uses_grid else None)
+        reasons = self._size_reasons.get(key)
+        if reasons is None:
+            reasons = self._size_reasons.put(key, self._check(self._sized, args, grid))
+        reasons = [*reasons, *self._check(self._pointed, args, grid)]
+        try:
+            values = self._evaluate(args, grid)
+        except UndefinedExpression as e:
+            return Answer((), (*reasons, f"a descriptor depends on {e}"))
+        maps, at = [], 0
+        for d in self.descriptors:
+            rank = len(d["shape"])
+            base, shape, strides = values[at], values[at + 1:at + 1 + rank], values[at + 1 + rank:at + 1 + 2 * rank]
+            at += 1 + 2 * rank
+            m = TensorMap(base, shape, strides, tuple(d["box"]), d["dtype"], d["itemsize"], d["swizzle"], d["padding"], d.get("l2", 128))
+            maps.append(m)
+        reasons = reasons or [f"{self.name(d)}: {problem}" for d, m in zip(self.descriptors, maps) for problem in problems(m)]
+        if reasons:
+            return Answer((), tuple(reasons))
+        if self.needs_memory and memory is None:
+            raise MemoryUnknown
+        reasons = [r for g in self.guards if g["kind"] == "no_alias" and (r := self._alias(g, maps, args, memory or {}))]
+        return Answer((), tuple(reasons)) if reasons else Answer(tuple(maps), ())
+
+    def name(self, descriptor: Mapping[str, Any]) -> str:
+        return str(descriptor.get("name") or f"descriptor {self.descriptors.index(descriptor)}")
+
+    def _check(self, guards: Sequence[Mapping[str, Any]], args: Sequence[int], grid: Sequence[int]) -> list[str]:
+        memo: dict[int, Interval] = {}
+        out = []
+        for g in guards:
+            try:
+                reason = self._violation(g, args, grid, memo)
+            except UndefinedExpression as e:
+                reason = f"it depends on {e}"
+            if reason:
+                out.append(f"{g['why']}: {reason}")
+        return out
+
+    def _violation(self, g: Mapping[str, Any], args: Sequence[int], grid: Sequence[int], memo: dict[int, Interval]) -> str | None:
+        v = self.expressions.interval(g["expr"], args, grid, memo)
+        if v.empty:  # no program comes there
+            return None
+        if g["kind"] == "range":
+            if g["min"] <= v.lo and v.hi <= g["max"]:
+                return None
+            return f"the values are {v.lo} to {v.hi}, and must lie within {g['min']} to {g['max']}"
+        if g["kind"] == "aligned":
+            of: int | None = g["to"]
+        else:
+            divisor = self.expressions.interval(g["of"], args, grid, memo)
+            if divisor.empty:
+                return None
+            of = divisor.exact
+        if of is None or of == 0:
+            return "the divisor is not one number" if of is None else "the divisor is 0"
+        if v.lo % of == 0 and v.step % of == 0:
+            return None
+        return f"{v.lo if v.exact is not None else f'{v.lo} to {v.hi} in steps of {v.step}'} is no multiple of {of}"
+
+    def _alias(self, g: Mapping[str, Any], maps: Sequence[TensorMap], args: Sequence[int], memory: Memory) -> str | None:
+        base = self._bases[g["descriptor"]]
+        theirs = memory.get(args[g["arg"]])
+        if theirs is None:
+            return f"{g['why']}: how far the memory at {args[g['arg']]:#x} reaches is not known"
+        mine = memory.get(args[base]) if base is not None else None
+        first, end = byte_range(maps[g["descriptor"]])
+        if _apart(first, end, theirs) or (mine is not None and _apart(*mine, theirs)):
+            return None
+        if mine == theirs:
+            return f"{g['why']}: both arguments lie in one array's memory"
+        return f"{g['why']}: {_span(first, end)} and {_span(*theirs)} may overlap"
+
+
+def _apart(lo: int, hi: int | None, other: tuple[int, int]) -> bool:
+    """Whether bytes lo to hi (None: all that follow) share none with ``other``."""
+    return other[0] == other[1] or other[1] <= lo or (hi is not None and (hi <= other[0] or hi == lo))
+
+
+def _span(lo: int, hi: int | None) -> str:
+    return f"{lo:#x} to {hi:#x}" if hi is not None else f"{lo:#x} and on"
+
+
+def _expressions_of(guard: Mapping[str, Any]) -> list[int]:
+    return [guard[k] for k in ("expr", "of") if k in guard and isinstance(guard[k], int)]

@@ -1,0 +1,168 @@
+"""A kernel's launcher: packs the parameters into one buffer, and makes one driver call.
+
+Parameters, in order: the user's run-time arguments at their natural alignment; of a persistent kernel three i32, the grid that was asked
+for (the launch itself has one dim of at most ``ctas_per_sm`` blocks a multiprocessor); one tensor map of 128 bytes a descriptor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from tilewright.dialects.errors import ArgumentError
+from tilewright.targets.nvidia import tensor_maps
+from tilewright.targets.nvidia.host_plan import Bounded, HostPlan, MemoryUnknown
+from tilewright.targets.protocol import NeedsMemory, NeedsVariant
+
+if TYPE_CHECKING:
+    from tilewright.targets.nvidia.driver import Loaded, NvidiaDriver
+
+# struct formats of kernel parameters, by Triton type
+_FORMATS = {"i1": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
+            "fp16": "e", "f16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
+_INVALID_CONTEXT = 201
+_PLANS, _MAPS = 1024, 4096  # launches of one kernel, and tensor maps of all kernels, that are kept
+WITHOUT_TMA = {"tma": False}  # the option that makes the version for launches that a guard forbids
+
+_maps: Bounded = Bounded(_MAPS)  # TensorMap → its bytes, or why there are none
+_maps_lock = threading.Lock()
+
+
+def parameter_layout(signature: Sequence[str], persistent: bool = False, maps: int = 0) -> tuple[str, list[int]]:
+    """(struct format, byte offset of each parameter) of a buffer with every parameter at its natural alignment.
+
+    ``maps`` tensor maps are one field of the format, and as many offsets."""
+    layout, offset, offsets = "=", 0, []
+    for kind in (*signature, *("i32", "i32", "i32") * persistent):
+        code = "Q" if kind.startswith("*") else _FORMATS.get(kind)
+        if code is None:
+            raise ArgumentError(f"a kernel argument of type {kind!r} cannot be passed; pass bf16 scalars as fp32")
+        size = struct.calcsize("=" + code)
+        padding = -offset % size
+        layout += f"{padding}x{code}" if padding else code
+        offsets.append(offset + padding)
+        offset += padding + size
+    if maps:
+        padding = -offset % tensor_maps.ALIGNMENT
+        layout += f"{padding}x{maps * tensor_maps.BYTES}s"
+        offsets += [offset + padding + i * tensor_maps.BYTES for i in range(maps)]
+    return layout, offsets
+
+
+def address(argument: Any) -> int:
+    """Device address of a pointer argument: an int, None (0), or an array on the device."""
+    if isinstance(argument, int):
+        return argument
+    if argument is None:
+        return 0
+    if hasattr(argument, "data_ptr"):
+        return int(argument.data_ptr())
+    if hasattr(argument, "__cuda_array_interface__"):
+        return int(argument.__cuda_array_interface__["data"][0])
+    raise ArgumentError(f"a pointer argument of type {type(argument).__name__} does not live on an NVIDIA GPU; "
+                        "pass a torch tensor of device 'cuda', a cupy array or an address")
+
+
+def _checked(args: Sequence[Any], signature: Sequence[str]) -> list[Any]:
+    """The arguments with addresses for arrays. Raises ArgumentError where one does not fit its parameter."""
+    values = list(args)
+    if len(values) != len(signature):
+        raise ArgumentError(f"the kernel takes {len(signature)} arguments, {len(values)} were given")
+    for i, kind in enumerate(signature):
+        if kind.startswith("*"):
+            values[i] = address(values[i])
+        try:
+            struct.pack("=" + ("Q" if kind.startswith("*") else _FORMATS[kind]), values[i])
+        except (struct.error, OverflowError) as e:
+            raise ArgumentError(f"argument {values[i]!r} does not fit a kernel parameter of type {kind}: {e}") from None
+    return values
+
+
+class Planner:
+    """Which version of the kernel a launch gets, and its tensor maps; kept by all that this depends on."""
+
+    def __init__(self, cuda: Any, host: Mapping[str, Any], signature: Sequence[str]):
+        self.cuda, self.plan, self.signature = cuda, HostPlan(host, signature), signature
+        self.kept = Bounded(_PLANS)  # key → bytes of the tensor maps, or the tuple of reasons against this version
+        wanted = self.plan.arguments
+        self.pick: Callable[[Any], Any] = (itemgetter(*wanted) if len(wanted) > 1 else
+                                           (lambda args: args[wanted[0]]) if wanted else (lambda args: ()))
+        self.uses_grid = self.plan.uses_grid
+
+    def decide(self, key: Any, args: Sequence[Any], grid: tuple[int, int, int], memory: Any) -> bytes | tuple[str, ...]:
+        """The answer for a key that is not kept, and keep it. Raises NeedsMemory."""
+        try:
+            answer = self.plan.evaluate(_checked(args, self.signature), grid, memory)
+        except MemoryUnknown:
+            raise NeedsMemory from None
+        reasons = list(answer.reasons)
+        blobs = []
+        for m in answer.maps:
+            with _maps_lock:
+                blob = _maps.get(m)
+                if blob is None:
+                    blob = _maps.put(m, tensor_maps.encode(self.cuda, m))
+            (reasons if isinstance(blob, str) else blobs).append(blob)
+        return self.kept.put(key, tuple(reasons) if reasons else b"".join(blobs))
+
+
+def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+    """See targets.protocol.Driver. The parameter buffer is laid out once. Raises NeedsVariant and NeedsMemory (before launching) where
+    ``metadata["host"]`` has descriptors or guards."""
+    host = metadata.get("host") or {}
+    persistent = metadata.get("persistent") or None
+    planner = Planner(driver.cuda, host, signature) if host.get("descriptors") or host.get("guards") else None
+    layout, offsets = parameter_layout(signature, persistent is not None, len(host.get("descriptors", ())))
+    packer = struct.Struct(layout)
+    threads, shared = int(metadata.get("total_warps") or metadata["num_warps"]) * 32, int(metadata.get("shared", 0))
+    buffer = ctypes.create_string_buffer(max(packer.size, 16))
+    table = (ctypes.c_void_p * max(len(offsets), 1))(*[ctypes.addressof(buffer) + o for o in offsets])
+    parameters = ctypes.addressof(table)
+    # The driver copies the parameters while it is called, without the interpreter's lock.
+    lock = threading.Lock()
+    pack_into, launch_kernel = packer.pack_into, driver.cuda.cuLaunchKernel
+
+    def submit(handle: Loaded, grid: tuple[int, int, int], blocks: tuple[int, int, int], stream: int) -> None:
+        status = launch_kernel(handle.function, *blocks, threads, 1, 1, shared, stream, parameters, 0)[0]
+        if status:
+            if int(status) == _INVALID_CONTEXT:  # another thread than the one that loaded the kernel
+                driver.use(handle.device)
+                status = launch_kernel(handle.function, *blocks, threads, 1, 1, shared, stream, parameters, 0)[0]
+            if status:
+                driver.launch_failed(status, grid, threads, handle)
+
+    def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
+        with lock:
+            try:
+                pack_into(buffer, 0, *args)
+            except struct.error:  # arrays where addresses are expected, or a number out of its type's range
+                pack_into(buffer, 0, *_checked(args, signature))
+            submit(handle, (gx, gy, gz), (gx, gy, gz), stream)
+
+    per_sm = int(persistent["ctas_per_sm"]) if persistent is not None else 0
+
+    def launch_planned(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any], memory: Any = None) -> None:
+        with lock:
+            extra: tuple[Any, ...] = (gx, gy, gz) if per_sm else ()
+            if planner is not None:
+                key = (planner.pick(args), gx, gy, gz) if planner.uses_grid else planner.pick(args)
+                decided = planner.kept.get(key)
+                if decided is None:
+                    decided = planner.decide(key, args, (gx, gy, gz), memory)
+                if type(decided) is tuple:
+                    raise NeedsVariant(WITHOUT_TMA, decided)
+                extra += (decided,) if decided else ()
+            try:
+                pack_into(buffer, 0, *args, *extra)
+            except struct.error:
+                pack_into(buffer, 0, *_checked(args, signature), *extra)
+            blocks = (min(gx * gy * gz, handle.multiprocessors * per_sm), 1, 1) if per_sm else (gx, gy, gz)
+            submit(handle, (gx, gy, gz), blocks, stream)
+
+    made: Any = launch if planner is None and not per_sm else launch_planned
+    made.keep_alive = (buffer, table)  # the driver is given bare addresses of both
+    return made
