@@ -1,3 +1,3 @@
-"""NVIDIA's dialect. Importing it tells the shared passes what its ops do to shared memory."""
+"""NVIDIA's dialect. Importing it tells the shared passes what its ops do."""
 
-from tilewright.targets.nvidia.dialect import effects  # noqa: F401
+from tilewright.targets.nvidia.dialect import effects, memory_effects  # noqa: F401

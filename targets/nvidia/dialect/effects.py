@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.dots import register_dot
-from tilewright.dialects.analysis.structure import Node, type_info
+from tilewright.dialects.analysis.structure import Node, register_concurrent, type_info
 from tilewright.dialects.encodings import downcast, integer, mma_row
 from tilewright.dialects.passes.verify_layouts import register_check
 
@@ -33,3 +33,4 @@ def _check_dot(node: Node) -> str | None:
 
 register_dot(DOT, asynchronous=True)
 register_check(DOT, _check_dot)
+register_concurrent("ttng.warp_specialize")
