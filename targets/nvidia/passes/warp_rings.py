@@ -157,7 +157,8 @@ class Rings:
     @staticmethod
     def _has_inner_loop(region: Region) -> bool:
         """Whether a loop that loads stands in this block: then its own loads are the many, and these the few."""
-        return any(n.name in ("scf.for", "scf.while") and any(m.name == "tt.descriptor_load" for m in n.walk()) for n in region.ops)
+        loops = (n for op in region.ops for n in (op, *op.walk()) if n.name in ("scf.for", "scf.while"))
+        return any(m.name == "tt.descriptor_load" for loop in loops for m in loop.walk())
 
     def in_region(self, node: Node) -> list[Ring]:
         """Rings used inside an op with regions, in their order."""

@@ -34,6 +34,7 @@ from tilewright.targets.nvidia.passes.warp_partition import Consumers, Emitter, 
 from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpecialised, Ring, Rings
 
 PRODUCER_REGISTERS = 40
+_MOST_STAGES = 8
 _REGISTERS = 65536  # of a multiprocessor
 _MARGIN = 4096  # bytes of shared memory left for layout conversions and reductions between warps
 
@@ -64,7 +65,12 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     store_types = {id(node): _store_memory(node) for node in stores}
     # stores of one kind of tile share a buffer: each waits until the one before has been read
     kinds = {str(t): t for t in store_types.values()}
-    _fit(rings.rings, sum(map(memdesc_bytes, kinds.values())) + _other_buffers(function, rings), ctx)
+    others = sum(map(memdesc_bytes, kinds.values())) + _other_buffers(function, rings)
+    _fit(rings.rings, others, ctx)
+    used = others + sum(r.depth * r.stage_bytes for r in rings.rings) + _MARGIN
+    # two small blocks hide each other's beginnings and ends
+    blocks = 2 if ctx.num_warps == 4 and 2 * used <= int(ctx.capabilities.max_shared_bytes) else 1
+    _deepen(rings.rings, others, blocks, ctx)
 
     body = function.body
     start, old = body.ops[0], list(body.ops[:-1])
@@ -72,7 +78,7 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     buffers = {name: emitter.alloc(t) for name, t in kinds.items()}
     for ring in rings.rings:
         _make_ring(ring, emitter, ctx)
-    op = _warp_specialize_op(function, rings, ctx)
+    op = _warp_specialize_op(function, blocks, ctx)
     consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()})
     consumers.emit_function(old, op.regions[0].blocks[0])
     producer = Producer(function, rings, needed)
@@ -112,6 +118,16 @@ def _fit(rings: list[Ring], others: int, ctx: PassContext) -> None:
                 ring.depth -= 1
 
 
+def _deepen(rings: list[Ring], others: int, blocks: int, ctx: PassContext) -> None:
+    """More stages, up to _MOST_STAGES, where shared memory is idle: they only help the producer to run ahead."""
+    limit = int(ctx.capabilities.max_shared_bytes) // blocks - _MARGIN - others
+    deep = [r for r in rings if r.depth > r.held]
+    while deep and all(r.depth < _MOST_STAGES for r in deep) \
+            and sum(r.depth * r.stage_bytes for r in rings) + sum(r.stage_bytes for r in deep) <= limit:
+        for ring in deep:
+            ring.depth += 1
+
+
 def _make_ring(ring: Ring, emitter: Emitter, ctx: PassContext) -> None:
     for load in ring.loads:
         memory = load.memory
@@ -121,11 +137,9 @@ def _make_ring(ring: Ring, emitter: Emitter, ctx: PassContext) -> None:
         ring.empty = emitter.barriers(ring.depth, ctx.num_warps if ring.by_threads else ctx.num_warps // 4)
 
 
-def _warp_specialize_op(function: Function, rings: Rings, ctx: PassContext) -> Any:
+def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> Any:
     end = function.body.ops[-1].op
     i32 = ir.IntegerType.get_signless(32)
-    blocks = 2 if ctx.num_warps == 4 and 2 * sum(memdesc_bytes(ttg.MemDescType(b.type)) for r in rings.rings for b in r.buffers) \
-        < int(ctx.capabilities.max_shared_bytes) - 4 * _MARGIN else 1
     # what the block's warps may share, less what the producer keeps; setmaxnreg counts in eights
     threads = 32 * ctx.num_warps
     registers = min(240, (_REGISTERS // blocks - 128 * PRODUCER_REGISTERS) // threads // 8 * 8)
