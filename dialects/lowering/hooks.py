@@ -7,7 +7,7 @@ Defaults are plain LLVM; a method that raises NotImplementedError must be given 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -106,6 +106,11 @@ class TargetHooks:
 
     def load_matrix(self, b: Any, plan: Any) -> list[Any] | None:
         """Whole local_load by a matrix-load instruction (ldmatrix, ds_read_tr), or None where it does not fit."""
+        return None
+
+    def store_matrix(self, b: Any, plan: Any, values: Sequence[Any]) -> Callable[[], None] | None:
+        """Whole local_store of the registers ``values`` by a matrix-store instruction: what builds it, or None where it does not fit.
+        Where several warps hold an element one of them builds it; all lanes of a warp always do."""
         return None
 
     # -- matrix instructions

@@ -100,12 +100,12 @@ class Addresses:
 
 @dataclass(frozen=True)
 class MatrixLoadPlan:
-    """What ``hooks.load_matrix`` is offered: a whole local_load.
+    """What ``hooks.load_matrix`` and ``hooks.store_matrix`` are offered: a whole local_load, or local_store.
 
-    layout: of the result. element_type: LLVM's; element_bits. view: offsets of elements. ``offset(e)`` of a row-major
+    layout: of the tensor. element_type: LLVM's; element_bits. view: offsets of elements. ``offset(e)`` of a row-major
     element number e is linear over xor, so a hook composes ``layout``'s bases with it to see which elements are consecutive
     in memory. ``address(columns, constant)``: pointer to the element at offset (xor of columns[i] over the bits i of the
-    thread's number) ^ constant, both in offset space. The hook returns one value of ``element_type`` for each register of
+    thread's number) ^ constant, both in offset space. A load returns one value of ``element_type`` for each register of
     ``layout``, or None where its instruction does not fit.
     """
 
@@ -162,11 +162,21 @@ def store_registers(ctx: LoweringContext, op: Any, registers: list[Any], layout:
     b, hooks = ctx.b, ctx.hooks
     _check_shape(layout, memory, op)
     view = View(memory)
-    size = _bits(ctx, memory) // 8
+    bits = _bits(ctx, memory)
+    size = bits // 8
+    owner = ctx.indices.owner(layout)
+    whole = None
+    if not encodings.repeats_lanes(layout):
+        whole = hooks.store_matrix(b, MatrixLoadPlan(ctx, layout, view, memory.element_type, bits), registers)
+    if whole is not None:
+        if owner is None:
+            whole()
+        else:
+            b.if_then(owner, whole)
+        return
     groups = shared_groups(layout, view, MAX_BYTES // size)
     addresses = Addresses(ctx, view, [view.offset(c) for c in thread_columns(layout)])
     constants = register_constants(layout)
-    owner = ctx.indices.owner(layout)
     accesses = [(addresses.at(view.offset(constants[g[0]])), b.pack_vector([ctx.to_storage(registers[r]) for r in g]),
                  size * len(g)) for g in groups]
 

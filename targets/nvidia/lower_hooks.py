@@ -7,7 +7,7 @@ plain LLVM instruction says the same (an unpredicated load without hints), that 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -308,6 +308,11 @@ class NvidiaHooks(TargetHooks):
         from tilewright.targets.nvidia.matrix_load import emit_matrix_load
 
         return emit_matrix_load(b, plan, self._remember)
+
+    def store_matrix(self, b: Any, plan: Any, values: Sequence[Any]) -> Callable[[], None] | None:
+        from tilewright.targets.nvidia.matrix_store import matrix_store
+
+        return matrix_store(b, plan, values, lambda pair: self._pack(b, pair, 2)[0]) if self.sm >= 90 else None
 
     def _remember(self, elements: list[Any], word: Any) -> None:
         self._words[elements[0]] = (elements, word)
