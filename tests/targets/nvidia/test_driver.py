@@ -1,88 +1,16 @@
 """The driver over a stand-in for cuda.bindings.driver that records calls; probing; the packing of parameters."""
 
-import ctypes
 import struct
 import types
 
 import pytest
+from launch_samples import META, SUCCESS, FakeCuda
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources
 from tilewright.targets.nvidia import probe as probing
 from tilewright.targets.nvidia.driver import CudaError, NvidiaDriver
 from tilewright.targets.nvidia.launcher import parameter_layout
 from tilewright.targets.protocol import Device
-
-SUCCESS = 0
-
-
-class _Names:
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return name
-
-
-class FakeCuda:
-    """The calls that the driver makes, with one device of compute capability 9.0."""
-
-    CUdevice_attribute, CUfunction_attribute, CUfunc_cache = _Names(), _Names(), _Names()
-
-    def __init__(self, devices=1, init=SUCCESS, launch=(SUCCESS,), threads=1024, formats=None):
-        self.devices, self.init, self.launch_results, self.threads = devices, init, list(launch), threads
-        self.calls, self.launches, self.formats = [], [], formats
-
-    def cuInit(self, flags):
-        return (self.init,)
-
-    def cuDeviceGetCount(self):
-        return SUCCESS, self.devices
-
-    def cuCtxGetDevice(self):
-        return 201, None
-
-    def cuDeviceGet(self, i):
-        return SUCCESS, i
-
-    def cuDevicePrimaryCtxRetain(self, device):
-        self.calls.append("retain")
-        return SUCCESS, f"context{device}"
-
-    def cuCtxSetCurrent(self, context):
-        self.calls.append(context)
-        return (SUCCESS,)
-
-    def cuDeviceGetAttribute(self, name, device):
-        values = {"OPTIN": 232448, "REGISTERS_PER_BLOCK": 65536, "MAJOR": 9, "MINOR": 0, "MULTIPROCESSOR_COUNT": 132}
-        return SUCCESS, next((v for k, v in values.items() if name.endswith(k)), 1)
-
-    def cuModuleLoadData(self, image):
-        self.image = image
-        return SUCCESS, "module"
-
-    def cuModuleGetFunction(self, module, name):
-        return SUCCESS, f"function {name.decode()}"
-
-    def cuFuncGetAttribute(self, name, function):
-        return SUCCESS, {"CU_FUNC_ATTRIBUTE_NUM_REGS": 40, "CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES": 24}.get(name, self.threads)
-
-    def cuFuncSetAttribute(self, function, name, value):
-        self.calls.append((name, value))
-        return (SUCCESS,)
-
-    def cuFuncSetCacheConfig(self, function, config):
-        return (SUCCESS,)
-
-    def cuGetErrorString(self, status):
-        return SUCCESS, b"described"
-
-    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
-        table = (ctypes.c_void_p * len(self.formats)).from_address(parameters)
-        values = [struct.unpack("=" + f, ctypes.string_at(p, struct.calcsize("=" + f)))[0] for p, f in zip(table, self.formats)]
-        self.launches.append((function, (gx, gy, gz), (bx, by, bz), shared, stream, values))
-        return (self.launch_results.pop(0) if len(self.launch_results) > 1 else self.launch_results[0],)
-
-
-META = {"name": "k", "shared": 100, "num_warps": 8}
 
 
 def test_parameters_lie_at_their_natural_alignment():

@@ -4,19 +4,12 @@ import itertools
 import random
 
 import pytest
+from launch_samples import APART, GOOD, SIGNATURE, Nodes, matrix_host
 
 from tilewright.targets.nvidia import tensor_maps
 from tilewright.targets.nvidia.host_expressions import BINARY, Expressions, UndefinedExpression, divide, remainder
 from tilewright.targets.nvidia.host_plan import Bounded, HostPlan, MemoryUnknown
 from tilewright.targets.nvidia.tensor_maps import TensorMap
-
-
-class Nodes(list):
-    """Expression nodes under construction."""
-
-    def __call__(self, *node):
-        self.append(list(node))
-        return len(self) - 1
 
 
 def values(nodes, e, args, grid, program):
@@ -92,26 +85,6 @@ def test_division_truncates():
         divide(1, 0)
     with pytest.raises(UndefinedExpression, match="'program_id' has no single value"):
         Expressions([["program_id", 0]]).evaluator([0])
-
-
-def matrix_host(**changes):
-    """A kernel (a, c, rows, columns, stride) that reads tiles of a by TMA and stores to c."""
-    n = Nodes()
-    a, rows, columns, stride, two, one = n("arg", 0), n("arg", 2), n("arg", 3), n("arg", 4), n("const", 2), n("const", 1)
-    coordinate = n("mul", n("program_id", 0), n("const", 128))
-    host = {"expressions": n, "descriptors": [{"base": a, "dtype": "fp16", "itemsize": 2, "shape": [rows, columns], "strides": [stride, one],
-                                               "box": [128, 64], "swizzle": 128, "padding": "zero", "name": "a_ptr"}],
-            "guards": [{"kind": "aligned", "expr": n("mul", stride, two), "to": 16, "why": "rows of a_ptr must begin at 16 bytes"},
-                       {"kind": "range", "expr": coordinate, "min": 0, "max": 2147483647, "why": "the row of a_ptr"},
-                       {"kind": "multiple", "expr": rows, "of": n("const", 64), "why": "rows wrap"},
-                       {"kind": "no_alias", "descriptor": 0, "arg": 1, "why": "c_ptr is stored to"}]}
-    host["descriptors"][0].update(changes)
-    return host
-
-
-SIGNATURE = ["*fp16", "*fp16", "i32", "i32", "i32"]
-GOOD = [0x1000, 0x9000, 128, 64, 64]
-APART = {0x1000: (0x1000, 0x6000), 0x9000: (0x9000, 0xA000)}
 
 
 def reasons(args=GOOD, grid=(1, 1, 1), memory=APART, signature=SIGNATURE, **changes):
