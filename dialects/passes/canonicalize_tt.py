@@ -204,9 +204,13 @@ class Simplifier:
         return None
 
     def _dot_accumulates(self, node: Node, dot: Any, addend: Any) -> Any:
-        """``dot(a, b, 0) + c`` as ``dot(a, b, c)`` where the dot has no other use. The sum's order changes, as in Triton."""
+        """``dot(a, b, 0) + c`` as ``dot(a, b, c)`` where the dot has no other use. The sum's order changes, as in Triton.
+
+        Not where the dot may add up in less precision than the program's own addition has (``max_num_imprecise_acc``)."""
         source = self.function.def_node(dot)
         if source is None or source.name != "tt.dot" or self.constant(source.operands[2]) != 0 or len(self.function.uses(dot)) != 1:
+            return None
+        if source.int_attr("max_num_imprecise_acc"):
             return None
         if source.region is not node.region and not self._same_iteration(source, node):
             return None

@@ -16,7 +16,6 @@ from tilewright.dialects.analysis.structure import Node, functions, type_info
 from tilewright.dialects.encodings import downcast, integer, num_warps_of, to_linear_layout
 from tilewright.dialects.errors import InternalCompilerError
 
-
 # op name → the rule that a node breaks, or None: for a target's own ops
 _checks: dict[str, Callable[[Node], str | None]] = {}
 

@@ -5,20 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects.errors import OutOfResources
-from tilewright.dialects.passes import shared_pass, tt_passes, ttg_passes
-from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
+from tilewright.dialects.passes import lazy_pass, shared_pass, tt_passes, ttg_passes
+from tilewright.dialects.pipeline import Pass, PassContext, Pipeline, Stage
+from tilewright.targets.nvidia.capabilities import capabilities
 
 
 def pipeline(arch: str, options: Any) -> Pipeline:
     """Stages ttir, ttgir, llir (LLVM IR as lowered), ptx (after LLVM's O3), cubin (nothing where there is no ptxas: then the
     driver assembles the PTX when it loads the kernel)."""
-    return Pipeline((
+    stages = Pipeline((
         Stage("ttir", tt_passes()),
         Stage("ttgir", ttg_passes()),
         Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
         Stage("ptx", (), _to_ptx),
         Stage("cubin", (), _to_cubin),
     ))
+    if uses_warp_groups(arch, options):
+        stages = stages.insert_before("accelerate_dot", _own_pass("use_warp_group_dots"))
+    return stages
+
+
+def uses_warp_groups(arch: str, options: Any) -> bool:
+    """Whether dots are given to warp groups: where the architecture has such products, as the option says or else the capability."""
+    extra = capabilities(arch).extra
+    return bool(extra["has_wgmma"] and (extra["warp_group_dots"] if options.warp_group_dots is None else options.warp_group_dots))
+
+
+def _own_pass(name: str) -> Pass:
+    return lazy_pass(name, f"tilewright.targets.nvidia.passes.{name}:run")
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
