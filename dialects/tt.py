@@ -285,7 +285,7 @@ class DotOp(TT.Operation, name="dot", traits=[Pure]):
 # ------------------------------------------------------------------------------------------------ tensor descriptors
 def is_descriptor(type_: Any) -> bool:
     """Whether an ``ir.Type`` is ``!tt.tensordesc``."""
-    return str(type_).startswith("!tt.tensordesc")
+    return isinstance(type_, TensorDescType) or str(type_).startswith("!tt.tensordesc")
 
 
 def descriptor_type(value: Any, what: str) -> TensorDescType:

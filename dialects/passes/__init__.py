@@ -16,6 +16,7 @@ _ROOT = "tilewright.dialects"
 
 # name → "module:function", in the order in which the shared pipeline runs them
 SHARED_PASSES: dict[str, str] = {
+    "rewrite_tensor_descriptors": f"{_ROOT}.passes.rewrite_tensor_descriptors:run",
     "canonicalize_tt": f"{_ROOT}.passes.canonicalize_tt:run",
     "dce_cse": f"{_ROOT}.passes.dce_cse:run",
     "convert_tt_to_ttg": f"{_ROOT}.passes.convert_tt_to_ttg:run",
@@ -54,7 +55,7 @@ def shared_pass(name: str) -> Pass:
 
 def tt_passes() -> tuple[Pass, ...]:
     """What runs on tt: the "ttir" stage of every target."""
-    return tuple(map(shared_pass, ("canonicalize_tt", "dce_cse")))
+    return tuple(map(shared_pass, ("rewrite_tensor_descriptors", "canonicalize_tt", "dce_cse")))
 
 
 def ttg_passes(target_passes: Sequence[Pass] = ()) -> tuple[Pass, ...]:

@@ -38,6 +38,7 @@ from tilewright.dialects.errors import (
 from tilewright.language import core
 from tilewright.language import dtypes as t
 from tilewright.language.const import ConstexprFunction, constexpr
+from tilewright.language.tensor_descriptor import tensor_descriptor
 from tilewright.language.values import active_semantic, tensor
 from tilewright.language.values import tuple as tl_tuple
 
@@ -286,8 +287,13 @@ class CodeGenerator(ControlGenerator):
             if isinstance(kind, (tuple, list)):
                 return tl_tuple([argument((*path, i), k) for i, k in enumerate(kind)], getattr(kind, "_fields", None))
             type = t.str_to_ty(kind)
+            given = {name: builder.attr("", name, int(value)) for name, value in source.attrs.get(path, ())}
+            if isinstance(type, t.tensor_descriptor_type):
+                arg_types.extend(type.flat_types)
+                hints.extend(self.descriptor_hints(type, given))
+                return tensor_descriptor.template(type)
             arg_types.append(type)
-            hints.append({name: builder.attr("", name, int(value)) for name, value in source.attrs.get(path, ())})
+            hints.append(given)
             return tensor(None, type)
 
         for i, name in enumerate(info.param_names):
@@ -307,6 +313,7 @@ class CodeGenerator(ControlGenerator):
         self.semantic.call_jit = self.call
         frame = Frame(fn, info, scope, None)
         with active_semantic(self.semantic):
+            frame.scope.update({name: self.with_descriptors(value) for name, value in scope.items()})
             self.enter(frame, lambda frame: self.visit(info.node))
         builder.loc = location
         ir.Operation.create("func.return", loc=location, ip=ir.InsertionPoint(entry))
@@ -315,6 +322,21 @@ class CodeGenerator(ControlGenerator):
             hints[number].update(hint)
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(h) for h in hints])
         return module
+
+    def descriptor_hints(self, type: Any, of_last_size: dict[str, Any]) -> list[dict[str, Any]]:
+        """Of the arguments that a descriptor is: the host has checked that its base and strides are multiples of 16 bytes."""
+        rank, steps = len(type.block_shape), 16 // type.element_ty.itemsize
+        stride = {"tt.divisibility": self.builder.attr("", "tt.divisibility", steps)} if steps > 1 else {}
+        return [{"tt.divisibility": self.builder.attr("", "tt.divisibility", 16)}, *[{} for _ in range(rank - 1)], of_last_size,
+                *[stride for _ in range(rank - 1)]]
+
+    def with_descriptors(self, value: Any) -> Any:
+        """``value`` with the descriptors in it made here, at the kernel's top."""
+        if isinstance(value, tensor_descriptor):
+            return self.semantic.made(value)
+        if isinstance(value, tl_tuple):
+            return value.with_parts([self.with_descriptors(v) for v in value.parts])
+        return value
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         if node is not self.frame.info.node:

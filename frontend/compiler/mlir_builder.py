@@ -63,6 +63,8 @@ class MLIRBuilder(Builder):
             return tt.PtrType.of(self.type(t.int8 if pointee.is_bool() else pointee), type.address_space)
         if type.is_int():
             return ir.IntegerType.get_signless(type.int_bitwidth)
+        if isinstance(type, t.tensor_descriptor_type):
+            return tt.TensorDescType.of(type.block_shape, self.type(t.int8 if type.element_ty.is_bool() else type.element_ty))
         name = _FLOATS.get(type.name)
         if name is None:
             raise TypeMismatchError(f"{type} is not supported in compiled kernels; fp8e4nv and fp8e5 are")
@@ -96,6 +98,9 @@ class MLIRBuilder(Builder):
             segments = [int(o is not None) for o in operands]
             attributes["operandSegmentSizes"] = self.attr(op, "operandSegmentSizes", segments)
             operands = present
+        elif op == "tt.make_tensor_descriptor":
+            rank = len(operands) // 2
+            attributes["operandSegmentSizes"] = self.attr(op, "operandSegmentSizes", [1, rank, rank])
         elif op in _SEVERAL_TYPES:
             attributes |= tt.segment_sizes(len(operands), len(result_types) if op == "tt.elementwise_inline_asm" else None)
         types = self._types

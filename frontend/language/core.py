@@ -35,6 +35,7 @@ from tilewright.language.dtypes import (
     pi32_t,
     pointer_type,
     str_to_ty,
+    tensor_descriptor_type,
     tuple_type,
     uint8,
     uint16,
@@ -42,6 +43,7 @@ from tilewright.language.dtypes import (
     uint64,
     void,
 )
+from tilewright.language.tensor_descriptor import tensor_descriptor
 from tilewright.language.values import active_semantic, base_value, current_semantic, tensor
 from tilewright.language.values import tuple as tuple  # noqa: A004
 
@@ -53,14 +55,6 @@ base_type = dtype
 const = pointer_type  # the annotation `tl.const`
 CONSTEXPR_0 = constexpr(0)
 TRITON_BUILTIN = "__triton_builtin__"  # the attribute that marks a function of the language
-
-
-class tensor_descriptor(base_value):
-    """For annotations only: descriptors are not supported yet."""
-
-
-class tensor_descriptor_type(dtype):
-    """For annotations only: descriptors are not supported yet."""
 
 
 def get_int_dtype(bitwidth: int, signed: bool) -> dtype:
@@ -299,10 +293,30 @@ def _unsupported(name: str, why: str) -> Any:
     return builtin(fn)
 
 
-_POINTERS = "use tensors of pointers (base + offsets[:, None] * stride + …) with tl.load and tl.store"
-make_tensor_descriptor = _unsupported("make_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
-load_tensor_descriptor = _unsupported("load_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
-store_tensor_descriptor = _unsupported("store_tensor_descriptor", f"tensor descriptors are not there yet; {_POINTERS}")
+@builtin
+def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: Any = "zero",
+                           _semantic: Any = None) -> tensor_descriptor:
+    """A descriptor of the tensor at ``base`` (a scalar pointer) with ``shape`` and ``strides`` in elements, 1 to 5 dims, the last stride 1.
+
+    It reads and writes blocks of ``block_shape`` (constexprs, powers of two, a row of at least 16 bytes): see tensor_descriptor's load,
+    store, gather, scatter and atomics. ``padding_option``: what elements outside the tensor read as, "zero" or "nan" (floats). The base
+    and the other strides may have any alignment here; multiples of 16 bytes let targets with bulk copies use them.
+    """
+    return _semantic.make_tensor_descriptor(base, shape, strides, block_shape, padding_option)
+
+
+@builtin
+def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> tensor:
+    """``desc.load(offsets)``."""
+    return _semantic.descriptor_load(desc, offsets)
+
+
+@builtin
+def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any = None) -> None:
+    """``desc.store(offsets, value)``."""
+    _semantic.descriptor_store(desc, offsets, value)
+
+
 dot_scaled = _unsupported("dot_scaled", "block-scaled products are not there yet; scale the operands and use tl.dot")
 
 

@@ -6,6 +6,7 @@ Names are Triton's: ``tl.float32.name == "fp32"``, ``tl.int32.name == "int32"``;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -354,6 +355,61 @@ class tuple_type(dtype):
         return (tuple_type, (self.types, self.fields))
 
 
+class tensor_descriptor_type(dtype):
+    """A tensor descriptor: blocks of ``block_type`` (a block of the tensor's elements); ``padding`` ("zero" or "nan") is what elements
+    outside the tensor read as. Signatures write "tensordesc<fp16[128,64]>", with padding "tensordesc<fp16[128,64] nan>"."""
+
+    def __init__(self, block_type: block_type, padding: str = "zero"):
+        self.block_type = block_type
+        self.element_ty = block_type.element_ty
+        self.padding = padding
+        self.primitive_bitwidth = self.int_bitwidth = 0
+        self.name = f"tensor_descriptor<{block_type}{'' if padding == 'zero' else ' ' + padding}>"
+        self._hash = hash(self.name)
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        return self.block_type.shape
+
+    @property
+    def signature_name(self) -> str:
+        padding = "" if self.padding == "zero" else f" {self.padding}"
+        return f"tensordesc<{self.element_ty.signature_name}[{','.join(map(str, self.block_shape))}]{padding}>"
+
+    @property
+    def flat_types(self) -> list[dtype]:
+        """Of the arguments that a kernel's argument of this type is: the base, the sizes, the strides without the last (which is 1)."""
+        rank = len(self.block_shape)
+        return [pointer_type(self.element_ty), *[int32] * rank, *[int64] * (rank - 1)]
+
+    def mangle(self) -> str:
+        return f"D{self.block_type.mangle()}{self.padding[0]}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tensor_descriptor_type) and self.block_type == other.block_type and self.padding == other.padding
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> Any:
+        return (tensor_descriptor_type, (self.block_type, self.padding))
+
+
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\](?: (nan|zero))?>")
+
+
+def descriptor_of(name: Any) -> Any:
+    """The tensor_descriptor_type that a signature writes, or None where it writes another type."""
+    if not isinstance(name, str) or not name.startswith("tensordesc<"):
+        return None
+    found = _DESCRIPTOR.fullmatch(name)
+    if found is None:
+        raise TypeMismatchError(f"signature type {name!r} is none; descriptors are written tensordesc<fp16[128,64]>, or "
+                                "tensordesc<fp16[128,64] nan> with padding")
+    element, sizes, padding = found.groups()
+    return tensor_descriptor_type(block_type(str_to_ty(element), [int(s) for s in sizes.split(",")]), padding or "zero")
+
+
 MAX_TENSOR_NUMEL = 1048576
 
 void = dtype("void")
@@ -392,10 +448,10 @@ def str_to_ty(name: Any) -> Any:
         return name
     if isinstance(name, (tuple, list)):
         return tuple_type([str_to_ty(n) for n in name], getattr(name, "_fields", None))
-    found = _BY_SIGNATURE.get(name)
+    found = _BY_SIGNATURE.get(name) or descriptor_of(name)
     if found is None and isinstance(name, str) and name.startswith("*"):
         const = name.startswith("*k")
         found = _BY_SIGNATURE[name] = pointer_type(str_to_ty(name[2 if const else 1:]), 1, const)
     if found is None:
-        raise TypeMismatchError(f"signature type {name!r} is unknown; types are {', '.join(_BY_SIGNATURE)} and *TYPE")
+        raise TypeMismatchError(f"signature type {name!r} is unknown; types are {', '.join(_BY_SIGNATURE)}, *TYPE and tensordesc<TYPE[SIZES]>")
     return found

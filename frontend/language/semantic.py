@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.language.block_pointer import BlockPointerSemantic
 from tilewright.language.semantic_base import computation_type, integer_promote, type_of_python
+from tilewright.language.tensor_descriptor import DescriptorSemantic
 
 
-class Semantic(BlockPointerSemantic):
+class Semantic(DescriptorSemantic):
     """All operations: constants, promotion, casts, arithmetic, memory, tiles.
 
     ``call_jit(fn, args, kwargs)`` calls a jit function that the language was handed as a value (a combiner): the code

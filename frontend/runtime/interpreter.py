@@ -54,7 +54,22 @@ class _Arguments:
             return tl.tensor(Cell(np.float32(value), tl.float32), tl.float32)
         if isinstance(value, builtins.tuple):
             return tl.tuple([self.convert(f"{name}[{i}]", v, False) for i, v in enumerate(value)], getattr(value, "_fields", None))
+        if hasattr(value, "block_shape") and hasattr(value, "padding"):
+            return self._descriptor(name, value)
         return self._pointer(name, value)
+
+    def _descriptor(self, name: str, value: Any) -> Any:
+        from tilewright.tools.tensor_descriptor import check
+
+        try:
+            check(value)
+        except ArgumentError as reason:
+            raise ArgumentError(f"argument {name!r}: {reason}") from None
+        base = self._pointer(name, value.base)
+        kind = tl.tensor_descriptor_type(tl.block_type(base.type.element_ty, value.block_shape), value.padding)
+        numbers = [tl.tensor(Cell(np.dtype(f"int{t.int_bitwidth}").type(v), t), t)
+                   for v, t in zip([*value.shape, *value.strides[:-1]], kind.flat_types[1:])]
+        return tl.tensor_descriptor.template(kind).with_parts([base, *numbers])
 
     def _pointer(self, name: str, value: Any) -> Any:
         value = getattr(value, "base", value) if hasattr(value, "base") and hasattr(value, "dtype") and not isinstance(value, np.ndarray) \

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.builder import Builder
+from tilewright.runtime import interpreter_descriptors
 from tilewright.runtime.interpreter_memory import (
     InterpreterError,
     Memory,
@@ -231,5 +232,5 @@ _SPECIAL: dict[str, Special] = {
     "tt.get_program_id": _program_id, "tt.get_num_programs": _num_programs, "tt.addptr": _addptr, "tt.load": _load,
     "tt.store": _store, "tt.atomic_rmw": _atomic_rmw, "tt.atomic_cas": _atomic_cas, "tt.bitcast": _bitcast,
     "arith.bitcast": _bitcast, "tt.split": _split, "tt.assume": _nothing, "tt.debug_barrier": _nothing, "tt.print": _print,
-    "tt.assert": _assert, "tt.elementwise_inline_asm": _inline_asm,
+    "tt.assert": _assert, "tt.elementwise_inline_asm": _inline_asm, **interpreter_descriptors.OPS,
 }

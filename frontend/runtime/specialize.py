@@ -208,9 +208,37 @@ def _torch_dtype(v: Any) -> tuple[Any, Any]:
     return ("ptr", element_name(v), None, True), 0
 
 
+_item_sizes: dict[Any, int] = {}  # dtype object, or signature name → bytes, as seen
+
+
+def _item_size(kind: tuple[Any, ...]) -> int:
+    """Bytes of the elements of an array whose key is ``kind``."""
+    dtype = kind[1] if kind[0] == "ptr" else kind[0]
+    found = _item_sizes.get(dtype)
+    if found is None:
+        from tilewright.language.dtypes import str_to_ty
+
+        found = _item_sizes[dtype] = str_to_ty(element_name(dtype)).itemsize
+    return found
+
+
 def _descriptor(v: Any) -> tuple[Any, Any]:
-    element, device, p = pointer_facts(v.base)
-    return ("descriptor", element, device, tuple(v.block_shape), v.padding), v
+    """A TensorDescriptor. Its fields may have been assigned since it was made, so what the code relies on is looked at in each launch:
+    ors of all sizes and all strides have the bits that some of them has. The value is a tuple of the arguments that it becomes."""
+    base, shape, strides, block = v.base, v.shape, v.strides, tuple(v.block_shape)
+    kind, address = FAST[ALIGN][type(base)](base)
+    sizes = bits = 0
+    for s in shape:
+        sizes |= s
+    for s in strides[:-1]:
+        bits |= s
+    if (not kind[-1] or bits * _item_size(kind) & 15 or not 0 <= sizes <= 0x7FFFFFFF or strides[-1] != 1
+            or not len(shape) == len(strides) == len(block)):
+        from tilewright.tools.tensor_descriptor import check
+
+        check(v)
+        raise ArgumentError(f"{v!r} is no tensor descriptor")
+    return ("descriptor", kind, block, v.padding, shape[-1] & 15 == 0), (address, *shape, *strides[:-1])
 
 
 class _Table(dict):
@@ -352,7 +380,7 @@ class Described:
 
 def describe(v: Any, mode: int) -> Described:
     """What ``FAST[mode]`` keys an argument by, spelled out. Raises ArgumentError for what is no kernel argument."""
-    key, value = FAST[mode][type(v)](v)
+    key, _ = FAST[mode][type(v)](v)
     if key is None:
         return Described(CONSTEXPR, {(): None})
     if key == "1":
@@ -374,8 +402,14 @@ def describe(v: Any, mode: int) -> Described:
     if key[0] == CONSTEXPR:
         return Described(CONSTEXPR, {(): v})
     if key[0] == "descriptor":
-        shape = ",".join(str(s) for s in key[3])
-        return Described(f"tensordesc<{key[1]}[{shape}]>", devices=[key[2]] if key[2] else [])
+        from tilewright.tools.tensor_descriptor import check
+
+        check(v)
+        base = describe(v.base, ALIGN)
+        shape = ",".join(str(int(s)) for s in key[2])
+        # what is known beyond the type: the last size is divisible by 16
+        return Described(f"tensordesc<{base.type[1:]}[{shape}]{' nan' if v.padding == 'nan' else ''}>",
+                         attrs={(): [["tt.divisibility", ALIGNMENT]]} if key[4] else {}, devices=base.devices)
     if key[0] == "ptr":
         element, device, aligned = key[1], key[2], key[3]
     else:

@@ -7,11 +7,19 @@ from typing import Any
 
 from tilewright.runtime.errors import ArgumentError
 
+ALIGNMENT = 16  # bytes
+MAX_RANK = 5
+MIN_ROW_BYTES = 16
+MAX_SIZE = 2**31 - 1
+
 
 @dataclass
 class TensorDescriptor:
     """base: the array. shape, strides: in elements, one to five dims, the last stride 1. block_shape: powers of two, a row of at least 16
     bytes. padding: "zero" or "nan", what elements outside read as. Raises ArgumentError for what no descriptor can be.
+
+    As an argument of a kernel it is a ``tl.tensor_descriptor``. Its fields may be assigned (an autotuner's pre_hook sets
+    ``block_shape``); they are looked at in each launch.
     """
 
     base: Any
@@ -21,38 +29,64 @@ class TensorDescriptor:
     padding: str = field(default="zero")
 
     def __post_init__(self) -> None:
-        from tilewright.runtime.arguments import _bits
-        from tilewright.runtime.specialize import pointer_facts
-
-        rank = len(self.shape)
-        if not 1 <= rank <= 5:
-            raise ArgumentError(f"a descriptor has one to five dims; the shape has {rank}")
-        if len(self.strides) != rank or len(self.block_shape) != rank:
-            raise ArgumentError(f"shape, strides and block_shape have one entry a dim; found {rank}, {len(self.strides)} and {len(self.block_shape)}")
-        element, _, address = pointer_facts(self.base)
-        size = _bits(self.base.dtype) // 8 if hasattr(self.base, "dtype") else 1
-        if address % 16:
-            raise ArgumentError("the address of a descriptor's array is a multiple of 16 bytes; this one's is not")
-        if self.strides[-1] != 1:
-            raise ArgumentError(f"the last stride of a descriptor is 1; found {self.strides[-1]}")
-        for stride in self.strides[:-1]:
-            if stride * size % 16:
-                raise ArgumentError(f"strides of a descriptor are multiples of 16 bytes but for the last; found {stride} elements of {size} bytes")
-        for b in self.block_shape:
-            if b < 1 or b & (b - 1):
-                raise ArgumentError(f"block dims are powers of two; found {list(self.block_shape)}")
-        if self.block_shape[-1] * size < 16:
-            raise ArgumentError(f"a row of the block has at least 16 bytes; found {self.block_shape[-1]} elements of {size} bytes")
-        if self.padding not in ("zero", "nan"):
-            raise ArgumentError(f"padding is 'zero' or 'nan'; found {self.padding!r}")
-        if self.padding == "nan" and not element.startswith(("fp", "bf")):
-            raise ArgumentError(f"padding 'nan' needs floating-point elements; these are {element}")
+        check(self)
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> TensorDescriptor:
-        """The descriptor of an array with its own shape and strides."""
+        """The descriptor of an array (of torch, numpy, or anything with shape and strides) with its own shape and strides."""
         if hasattr(tensor, "stride"):
             strides = list(tensor.stride())
+        elif getattr(tensor, "strides", None) is not None and hasattr(tensor, "itemsize"):
+            strides = [_in_elements(s, tensor.itemsize) for s in tensor.strides]
         else:
-            strides = [s // tensor.itemsize for s in tensor.strides]
+            raise ArgumentError(f"a {type(tensor).__name__} does not tell its strides; give TensorDescriptor a base, shape and strides")
         return TensorDescriptor(tensor, list(tensor.shape), strides, block_shape, padding)
+
+
+def _in_elements(stride: int, size: int) -> int:
+    if stride % size:
+        raise ArgumentError(f"the strides of a descriptor are whole elements; found {stride} bytes, and elements have {size}")
+    return stride // size
+
+
+def _integers(values: Any, what: str) -> list[int]:
+    try:
+        return [int(v.__index__()) for v in values]
+    except (TypeError, AttributeError):
+        raise ArgumentError(f"the {what} of a descriptor is a list of integers; found {values!r}") from None
+
+
+def check(desc: Any) -> None:
+    """Raise ArgumentError, saying which rule is broken, where ``desc`` (with TensorDescriptor's fields) is no tensor descriptor."""
+    from tilewright.language.dtypes import str_to_ty
+    from tilewright.runtime.specialize import pointer_facts
+
+    shape, strides, block = (_integers(getattr(desc, n), n) for n in ("shape", "strides", "block_shape"))
+    rank = len(shape)
+    if not 1 <= rank <= MAX_RANK:
+        raise ArgumentError(f"a descriptor has one to five dims; the shape has {rank}")
+    if len(strides) != rank or len(block) != rank:
+        raise ArgumentError(f"shape, strides and block_shape have one entry a dim; found {rank}, {len(strides)} and {len(block)}")
+    element, _, address = pointer_facts(desc.base)
+    size = str_to_ty(element).itemsize
+    if address % ALIGNMENT:
+        raise ArgumentError(f"the address of a descriptor's array is a multiple of {ALIGNMENT} bytes; {address:#x} is not")
+    if strides[-1] != 1:
+        raise ArgumentError(f"the last stride of a descriptor is 1; found {strides[-1]} (strides {strides})")
+    for stride in strides[:-1]:
+        if stride * size % ALIGNMENT:
+            raise ArgumentError(f"strides of a descriptor are multiples of {ALIGNMENT} bytes but for the last; found {stride} elements of {size} bytes")
+    if not all(0 <= s <= MAX_SIZE for s in shape):
+        raise ArgumentError(f"the sizes of a descriptor are 0 to 2^31 - 1; found {shape}")
+    for b in block:
+        if b < 1 or b & (b - 1):
+            raise ArgumentError(f"block dims are powers of two; found {block}")
+    if block[-1] * size < MIN_ROW_BYTES:
+        raise ArgumentError(f"a row of the block has at least {MIN_ROW_BYTES} bytes; found {block[-1]} elements of {size} bytes")
+    if desc.padding not in ("zero", "nan"):
+        raise ArgumentError(f"padding is 'zero' or 'nan'; found {desc.padding!r}")
+    if desc.padding == "nan" and not element.startswith(("fp", "bf")):
+        raise ArgumentError(f"padding 'nan' needs floating-point elements; these are {element}")
+
+
+__all__ = ["TensorDescriptor", "check"]
