@@ -218,6 +218,11 @@ def _compile(args: argparse.Namespace) -> int:
             raise ArgumentError(f"--signature is needed: one entry for each of {', '.join(kernel.arg_names)}, such as '*fp32:16', 'i32' or a value")
         source = ASTSource(kernel, *parse_signature(kernel, args.signature))
     compiled = compile(source, target=selection, options=_options(args))
+    if args.explain:
+        alone = args.emit is None and args.output is None
+        print(compiled.explain(), file=sys.stdout if alone else sys.stderr)
+        if alone:
+            return 0
     if args.emit == "list" or (args.emit is None and args.output is None and selection.plugin.source_stage not in compiled.asm):
         for name, text in compiled.asm.items():
             print(f"{name:<10} {len(text)} {'bytes' if isinstance(text, bytes) else 'characters'}")
@@ -298,6 +303,7 @@ def _parser() -> argparse.ArgumentParser:
     compile_.add_argument("--target", metavar="NAME[:ARCH]", help="what to compile for; the active target if left out")
     compile_.add_argument("--signature", help="one entry a parameter: '*fp32:16,*fp32:16,i32,256'; NAME=ENTRY out of order")
     compile_.add_argument("--emit", metavar="STAGE", help="stage to print (ttir, ttgir, llir, …, metadata, list); the target's assembly if left out")
+    compile_.add_argument("--explain", action="store_true", help="print what the compiler chose and why, and what a launch checks and makes")
     compile_.add_argument("--num-warps", type=int)
     compile_.add_argument("--num-stages", type=int)
     compile_.add_argument("--num-ctas", type=int)

@@ -32,7 +32,8 @@ def expression(nodes: Sequence[Sequence[Any]], e: int, names: Sequence[str]) -> 
         return f"range({', '.join(parts)})"
     if op not in _SIGNS:
         return f"{op}({', '.join(parts)})"
-    return f" {_SIGNS[op]} ".join(f"({p})" if " " in p and not p.endswith(")") else p for p in parts)
+    inner = [nodes[o][0] in _SIGNS and op != "add" for o in rest]
+    return f" {_SIGNS[op]} ".join(f"({p})" if wrap else p for p, wrap in zip(parts, inner))
 
 
 def run_time_names(signature: Mapping[str, Any]) -> list[str]:

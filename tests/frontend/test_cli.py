@@ -96,6 +96,44 @@ def test_compile(fake, capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["num_warps"] == 4
 
 
+HOST = {
+    "expressions": [["arg", 0], ["arg", 2], ["const", 2147483647], ["const", 1], ["program_id", 0], ["const", 64], ["mul", 4, 5], ["const", 2],
+                    ["mul", 1, 7], ["add", 0, 8], ["loop", 4, 1, 3]],
+    "descriptors": [{"name": "load of x", "base": 9, "dtype": "fp32", "itemsize": 4, "shape": [2, 1], "strides": [8, 3], "box": [64, 32],
+                     "swizzle": 128, "padding": "zero"}],
+    "guards": [{"kind": "aligned", "expr": 0, "to": 16, "why": "copies begin there"},
+               {"kind": "range", "expr": 6, "min": 0, "max": 99, "why": "rows"}, {"kind": "multiple", "expr": 10, "of": 7, "why": "pairs"},
+               {"kind": "no_alias", "descriptor": 0, "arg": 1, "why": "y is stored to"}],
+    "choices": [{"line": 8, "what": "tl.load of x", "chosen": "bulk copy", "why": "affine"}, {"line": 0, "what": "loop", "chosen": "plain", "why": ""}]}
+
+
+def test_compile_explains(fake, capsys, monkeypatch):
+    base = ["compile", "kernels.py:add", "--target", "fake:f2", "--signature", "*fp32:16,*fp32:16,i32,256", "--explain"]
+    assert cli.main(base) == 0
+    assert capsys.readouterr().out == "add for fake:f2\nlaunch: 4 warps a program, 64 bytes of shared memory\nchoices: none recorded\n"
+
+    def told(ctx):
+        ctx.metadata.update(host=HOST, total_warps=8, persistent={"ctas_per_sm": 2})
+
+    fake.fail = told
+    assert cli.main([*base, "--num-warps", "2", "--emit", "text"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "text of add for f2\n"
+    assert err.splitlines() == [
+        "add for fake:f2",
+        "launch: 2 warps a program, 8 launched, 64 bytes of shared memory; persistent, 2 blocks a multiprocessor",
+        "choices:",
+        "    line 8: tl.load of x: bulk copy (affine)",
+        "    loop: plain",
+        "descriptors made at launch:",
+        "    load of x: fp32 [unbounded, n] at x + n * 2, strides [n * 2, 1]; box [64, 32], swizzle 128, padding zero",
+        "checked at launch (else the version without is launched):",
+        "    x is a multiple of 16 (copies begin there)",
+        "    0 <= program_id(0) * 64 <= 99 (rows)",
+        "    range(program_id(0), n, 1) is a multiple of 2 (pairs)",
+        "    y does not overlap load of x (y is stored to)"]
+
+
 @pytest.mark.parametrize("arguments, text", [
     (["kernels.py:nothing", "--signature", "i32"], "no kernel 'nothing'; it has add"),
     (["nowhere.py:add", "--signature", "i32"], "no file 'nowhere.py'"),
