@@ -90,7 +90,8 @@ def plan(shape: Sequence[int], columns: Sequence[Sequence[int]], constant: int, 
             raise InternalCompilerError(f"a descriptor with a box of {len(box)} dims is used with {rank} coordinates")
     reasons = [_mismatch(shape, columns, constant, box, swizzle, size) for swizzle in candidates]
     if all(reasons):
-        raise InternalCompilerError(f"a bulk copy of a tile {shape} does not fit its shared memory: {reasons[0]}")
+        likely = {swizzle: reason for swizzle, reason in zip(candidates, reasons)}.get(box[-1] * size, reasons[0])
+        raise InternalCompilerError(f"a bulk copy of a tile {shape} does not fit its shared memory: {likely}")
     copies: list[tuple[int, tuple[int, ...]]] = [(constant, (0,) * rank)]
     for d in range(rank):
         for bit, offset in enumerate(columns[d]):
