@@ -29,6 +29,7 @@ class Block:
     masked: list[tuple[Run, tuple[int, ...]]] = field(default_factory=list)  # with the slots each defines
     names: dict[Run, tuple[str, Any]] = field(default_factory=dict)
     terminator: Any = None  # Callable[[env, Machine], list[(target block, threads that go there, Moves)]]
+    waits: bool = False  # the terminator is one operation, at which threads may stay
 
     def describe(self, run: Run) -> str:
         name, location = self.names[run]
@@ -116,6 +117,7 @@ class _Decoder:
         self.slots: dict[Any, int] = {}
         self.constants: list[Any] = []
         self.types: dict[Any, VType] = {}
+        self.waiting: set[Any] = set()  # the runs that return the threads that go on
         self.true = np.ones(threads, bool)
 
     def slot(self, value: Any) -> int:
@@ -340,6 +342,14 @@ class _Decoder:
                 raise SimtError(f"no semantics for {text!r}" + (f" with constraints {constraints!r}" if constraints else ""))
             return self.pure(op, make(OpInfo(text, operands, result, {})))
         args = [self.slot(o) for o in op.operands]
+        if getattr(f, "waits", False):
+            if len(op.results):
+                raise SimtError("an operation that waits and has results is not simulated")
+
+            def run_wait(env: list[Any], m: Machine) -> Array:
+                return f(m, *[env[a] for a in args])
+            self.waiting.add(run_wait)
+            return run_wait
         if not len(op.results):
             def run(env: list[Any], m: Machine) -> None:
                 f(m, *[env[a] for a in args])
@@ -441,16 +451,19 @@ def decode_function(executor: Any, func: Any, threads: int) -> Function:
     position = {b: i for i, b in enumerate(blocks)}
     per_block: list[list[Any]] = [[op.operation for op in b.operations] for b in blocks]
     order = reverse_post_order([[position[s] for s in ops[-1].successors] for ops in per_block])
-    number = {blocks[b]: n for n, b in enumerate(order)}
     arguments = list(blocks[0].arguments)
     out = Function(func.attributes["sym_name"].value, [vtype(a.type) for a in arguments],
                    [decoder.slot(a) for a in arguments], decoder.constants, [])
+    ends: list[tuple[Block, Any]] = []
     # Constants first: an op may come before its constant's block in the order.
     for ops in per_block:
         for op in ops:
             if op.name in _CONSTANTS:
                 decoder.decode(op)
+    # An operation that waits is a block of its own, in which threads stay; so a block's number is known after decoding.
+    number: dict[Any, int] = {}
     for b in order:
+        number[blocks[b]] = len(out.blocks)
         block = Block()
         for op in per_block[b][:-1]:
             if op.name in _CONSTANTS:
@@ -460,9 +473,33 @@ def decode_function(executor: Any, func: Any, threads: int) -> Function:
             except SimtError as e:
                 raise SimtError(f"{e} [{op.name} at {op.location}]") from None
             assert run is not None
+            if run in decoder.waiting:
+                here = len(out.blocks)
+                block.terminator = _go_on(here + 1)
+                wait = Block(terminator=_wait(run, here + 1, here + 2), waits=True)
+                wait.names[wait.terminator] = (op.name, op.location)
+                out.blocks += [block, wait]
+                block = Block()
+                continue
             block.ops.append(run)
             block.masked.append((run, tuple(decoder.slot(r) for r in op.results)))
             block.names[run] = (op.name, op.location)
-        block.terminator = decoder.terminator(per_block[b][-1], number)
         out.blocks.append(block)
+        ends.append((block, per_block[b][-1]))
+    for block, op in ends:
+        block.terminator = decoder.terminator(op, number)
     return out
+
+
+def _go_on(target: int) -> Any:
+    return lambda env, m: [(target, m.mask, [])]
+
+
+def _wait(run: Any, here: int, after: int) -> Any:
+    def terminator(env: list[Any], m: Machine) -> list[tuple[int, Array, Moves]]:
+        passed = run(env, m)
+        stay = m.mask & ~passed
+        if not stay.any():
+            return [(after, m.mask, [])]
+        return [(here, stay, []), (after, passed, [])] if passed.any() else [(here, stay, [])]
+    return terminator

@@ -12,13 +12,21 @@ import numpy as np
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt.decode import Function, decode_function, reverse_post_order
-from tilewright.dialects.simt.machine import Machine
+from tilewright.dialects.simt.machine import Machine, threads_text
 from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError, address_range, process_ranges
 from tilewright.dialects.simt.values import VType, f32_to_bf16, merge
 
-__all__ = ["SHARED_WINDOW", "CallInfo", "Machine", "SimtExecutor", "reverse_post_order"]
+__all__ = ["SHARED_WINDOW", "CallInfo", "Machine", "Opaque", "SimtExecutor", "reverse_post_order"]
 
 Array = Any
+OBJECT_WINDOW = 1 << 61  # addresses of Opaque arguments start here; no memory lies there
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A kernel argument passed by value that only a target's semantics understand; ``machine.objects[address]`` is ``value``."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class CallInfo:
     match: re.Match[str] | None = None
 
 
+# A function whose attribute ``waits`` is true may hold threads: it returns bool[threads], the active ones that go on, and says in
+# ``machine.waits_for`` what the others wait for; those are asked again once other threads have run.
 # factory(info) → function(machine, *operand arrays) → result: an array, a tuple for a struct, None for no result.
 Semantics = Mapping[Any, Callable[[CallInfo], Callable[..., Any]]]
 
@@ -137,7 +147,12 @@ class SimtExecutor:
         if len(args) != len(types):
             raise SimtError(f"the kernel takes {len(types)} arguments, {len(args)} were given")
         ranges, values = list(self._global_buffers), []
+        objects: dict[int, Any] = {}
         for i, (arg, t) in enumerate(zip(args, types)):
+            if isinstance(arg, Opaque):
+                address = OBJECT_WINDOW + 128 * len(objects)
+                objects[address] = arg.value
+                arg = address
             values.append(self._argument(i, arg, t, ranges))
         machine = self.machine
         machine.memory.set_ranges(process_ranges() if whole_process else ranges)
@@ -149,6 +164,7 @@ class SimtExecutor:
             for program in programs:
                 machine.start_block(program)
                 everyone = np.ones(self.num_threads, bool)
+                machine.objects = objects
                 self.call(self.kernel, values, everyone)
                 machine.finish_block()
 
@@ -179,12 +195,23 @@ class SimtExecutor:
             env[slot] = value
         saved = machine.mask, machine.full
         pending: dict[int, Array] = {0: mask}
+        waiting: dict[int, Array] = {}  # threads that stay in a block that waits
+        polled: dict[int, Array] = {}  # those asked again since something else ran
+        reasons: dict[int, str] = {}
         returned: list[Any] | None = None
         steps = 0
         blocks = function.blocks
-        while pending:
-            index = min(pending)
-            active = pending.pop(index)
+        while pending or waiting:
+            if not pending:
+                index = next((i for i in sorted(waiting) if i not in polled), -1)
+                if index < 0:
+                    raise self._deadlock(function, waiting, reasons)
+                active = polled[index] = waiting.pop(index)
+            else:
+                index = min(pending)
+                active = pending.pop(index)
+                polled = {}
+            machine.others_wait = bool(waiting)
             machine.mask = active
             machine.full = bool(active.all())
             steps += 1
@@ -209,6 +236,10 @@ class SimtExecutor:
                         values = [env[s] for s, _ in moves]
                         returned = values if returned is None else [merge(taken, n, o) for n, o in zip(values, returned)]
                         continue
+                    if target == index and blocks[index].waits:
+                        waiting[index] = taken | waiting[index] if index in waiting else taken
+                        reasons[index] = machine.waits_for
+                        continue
                     whole = taken is active and machine.full
                     new = [env[s] for s, _ in moves]
                     for (_, slot), value in zip(moves, new):
@@ -223,10 +254,21 @@ class SimtExecutor:
         machine.mask, machine.full = saved
         return returned
 
+    def _deadlock(self, function: Function, waiting: dict[int, Array], reasons: dict[int, str]) -> SimtError:
+        lines = []
+        for index, threads in sorted(waiting.items()):
+            block = function.blocks[index]
+            lines.append(f"\n  {threads_text(threads)} at {block.names[block.terminator][1]}: {reasons[index]}")
+        error = SimtError(f"deadlock: all threads that are left wait [program {self.machine.program_ids}, {function.name}]" + "".join(lines))
+        error.located = True  # type: ignore[attr-defined]
+        return error
+
     def _located(self, error: SimtError, function: Function, index: int, run: Any) -> SimtError:
         if getattr(error, "located", False):
             return error
         block = function.blocks[index]
+        if run is None and block.waits:
+            run = block.terminator
         where = "at the end of a block" if run is None else block.describe(run)
         out = SimtError(f"{error} [program {self.machine.program_ids}, {function.name}, {where}]")
         out.located = True  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dialects.simt.memory import SHARED_WINDOW, GlobalMemory, SharedMemory, SimtError
+from tilewright.dialects.simt.order import Clock
 from tilewright.dialects.simt.values import VType, from_bytes, from_float, signed, to_bytes, to_float
 
 Array = Any
@@ -16,7 +17,10 @@ Array = Any
 class Machine:
     """Public to semantics: ``num_threads``, ``warp_size``, ``thread_ids`` (uint32), ``lane_ids``, ``warp_ids``,
     ``program_ids`` and ``grid`` (three ints), ``mask`` (bool[threads], the active ones), ``full`` (all are), ``output``
-    (a list that printing intrinsics append to) and the methods below. Memory methods touch active threads only."""
+    (a list that printing intrinsics append to), ``objects`` (Opaque arguments by address), ``state`` (what a target's semantics
+    keep of the running block, by name; ``finish(machine)`` is called at the block's end), ``others_wait`` (some threads are held
+    at an operation that waits), ``waits_for`` (what the last one waits for) and the methods below. Memory methods touch active
+    threads only."""
 
     def __init__(self, num_threads: int, warp_size: int, shared_bytes: int, check_races: bool, check_uninitialised: bool):
         self.num_threads, self.warp_size = num_threads, warp_size
@@ -30,17 +34,27 @@ class Machine:
         self.shared = SharedMemory(shared_bytes, -(-num_threads // warp_size), check_races, check_uninitialised)
         self.output: list[Any] = []
         self.barriers = 0
-        self._open: list[Any] = []
-        self._groups: list[list[Any]] = []
+        self.objects: dict[int, Any] = {}
+        self.state: dict[str, Any] = {}
+        self.others_wait, self.waits_for = False, ""
+        self._open: list[tuple[Array, Any]] = []  # (threads, copy)
+        self._groups: dict[bytes, list[list[Any]]] = {}  # by the threads that commit and wait together
+        self._named: dict[int, _NamedBarrier] = {}
 
     def start_block(self, program_ids: tuple[int, int, int]) -> None:
         self.program_ids = program_ids
         self.shared.reset()
-        self._open, self._groups = [], []
+        self.state = {}
+        self._open, self._groups, self._named = [], {}, {}
 
     def finish_block(self) -> None:
-        if self._open or any(self._groups):
+        if self._open or any(any(groups) for groups in self._groups.values()):
             raise SimtError("the kernel ends with asynchronous copies in flight: a wait is missing")
+        for number, barrier in self._named.items():
+            if barrier.arrived:
+                raise SimtError(f"the kernel ends while barrier {number} has {len(barrier.arrived)} of its {barrier.warps} warps")
+        for state in self.state.values():
+            state.finish(self)
 
     # -- synchronisation
     def barrier(self) -> None:
@@ -51,6 +65,52 @@ class Machine:
                             f"is thread {int(missing[0])}")
         self.barriers += 1
         self.shared.barrier()
+
+    def block_barrier(self) -> Array:
+        """``barrier`` for operations that wait: if other threads are held elsewhere, those that are here wait for them."""
+        whole = self._named.get(0)
+        if self.full or not (self.others_wait or (whole is not None and (whole.released.any() or whole.arrived))):
+            self.barrier()
+            return self.mask
+        return self.named_barrier(0, self.num_threads)
+
+    def named_barrier(self, number: int, threads: int, stay: bool = True) -> Array:
+        """The active warps arrive at a barrier of ``threads`` threads and, with ``stay``, wait for it; the threads that go on."""
+        if threads % self.warp_size or not 0 < threads <= self.num_threads:
+            raise SimtError(f"barrier {number} of {threads} threads in a block of {self.num_threads}, warps of {self.warp_size}")
+        self.require_full_warps(f"barrier {number}")
+        barrier = self._named.setdefault(number, _NamedBarrier(self.num_threads // self.warp_size))
+        passed = barrier.released[self.warp_ids] & self.mask
+        barrier.released[self.active_warps(passed)] = False
+        fresh = [w for w in self.active_warps(self.mask & ~passed) if w not in barrier.holds]
+        if fresh:
+            if barrier.arrived and barrier.warps != threads // self.warp_size:
+                raise SimtError(f"barrier {number} of {threads} threads, where {len(barrier.arrived)} warps have arrived for one of "
+                                f"{barrier.warps * self.warp_size}")
+            barrier.warps = threads // self.warp_size
+            again = [w for w in fresh if w in barrier.arrived]
+            if again or len(barrier.arrived) + len(fresh) > barrier.warps:
+                raise SimtError(f"barrier {number} of {threads} threads: " + (f"warp {again[0]} arrives twice" if again else
+                                f"{len(barrier.arrived) + len(fresh)} warps arrive"))
+            barrier.arrived += fresh
+            barrier.clock = self.shared.order.release(fresh).join(barrier.clock)
+            if stay:
+                barrier.holds.update(fresh)
+            if len(barrier.arrived) == barrier.warps:
+                self.barriers += 1
+                holds = sorted(barrier.holds)
+                self.shared.order.acquire(holds, barrier.clock)
+                barrier.released[holds] = True
+                barrier.arrived, barrier.clock, barrier.holds = [], None, set()
+                passed = passed | (barrier.released[self.warp_ids] & self.mask)
+                barrier.released[self.active_warps(passed)] = False
+        self.waits_for = f"barrier {number}, at which {len(barrier.arrived)} of {barrier.warps} warps are"
+        return passed if stay else self.mask
+
+    def active_warps(self, mask: Array | None = None) -> list[int]:
+        """The warps of which a thread is active (or in ``mask``)."""
+        mask = self.mask if mask is None else mask
+        return np.flatnonzero(mask.reshape(-1, self.warp_size).any(axis=1)).tolist()
 
     def require_full_warps(self, what: str) -> None:
         """For warp-wide instructions: each warp is wholly active or wholly inactive."""
@@ -166,33 +226,60 @@ class Machine:
         """Begin a copy of uint8[threads, nbytes] to shared addresses; it lands at async_wait."""
         active = self.mask if mask is None else self.mask & mask
         if active.any():
-            self._open.append(self.shared.async_begin(dst[active] & np.uint64(SHARED_WINDOW - 1), data[active],
-                                                      self.warp_ids[active], align))
+            self._open.append((active, self.shared.async_begin(dst[active] & np.uint64(SHARED_WINDOW - 1), data[active],
+                                                               self.warp_ids[active], align)))
 
     def async_commit(self) -> None:
-        self._require_all("an asynchronous commit")
-        self._groups.append(self._open)
-        self._open = []
+        groups = self._async_groups("commit")
+        mine = []
+        for threads, copy in self._open:
+            if (threads & self.mask).any():
+                if (threads & ~self.mask).any():
+                    raise SimtError("an asynchronous commit reached by only some of the threads that began a copy")
+                mine.append(copy)
+        self._open = [entry for entry in self._open if not (entry[0] & self.mask).any()]
+        groups.append(mine)
 
     def async_wait(self, pending: int) -> None:
         """Until at most ``pending`` groups are in flight."""
-        self._require_all("an asynchronous wait")
-        done = max(0, len(self._groups) - pending)
-        for group in self._groups[:done]:
+        groups = self._async_groups("wait")
+        done = max(0, len(groups) - pending)
+        for group in groups[:done]:
             for record in group:
                 self.shared.async_finish(record)
-        self._groups = self._groups[done:]
+        del groups[:done]
 
     def async_wait_all(self) -> None:
         """Until nothing is in flight, committed or not."""
-        self._groups.append(self._open)
-        self._open = []
+        self.async_commit()
         self.async_wait(0)
 
-    def _require_all(self, what: str) -> None:
-        # Groups are counted per thread on a device; here once for the block.
-        if not self.full:
-            raise SimtError(f"{what} reached by only some threads of the block")
+    def _async_groups(self, what: str) -> list[list[Any]]:
+        # Groups are counted per thread on a device; here once for the threads that always come together.
+        key = self.mask.tobytes()
+        for other, groups in self._groups.items():
+            if other != key and any(groups) and (np.frombuffer(other, bool) & self.mask).any():
+                raise SimtError(f"an asynchronous {what} reached by only some threads of those that committed together")
+        return self._groups.setdefault(key, [])
+
+
+class _NamedBarrier:
+    """``arrived``: warps so far; ``holds``: those of them that stay; ``released``: bool[warps], may go on when asked again."""
+
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.arrived: list[int] = []
+        self.holds: set[int] = set()
+        self.released = np.zeros(warps, bool)
+        self.clock: Clock | None = None
+
+
+def threads_text(threads: Array) -> str:
+    """bool[threads] as "threads 0-127, 256"."""
+    numbers = np.flatnonzero(threads)
+    starts = numbers[np.insert(np.diff(numbers) > 1, 0, True)]
+    ends = numbers[np.append(np.diff(numbers) > 1, True)]
+    return "threads " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in zip(starts.tolist(), ends.tolist()))
 
 
 RMW: dict[str, Callable[[Array, Array], Array]] = {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dialects.errors import TilewrightError
+from tilewright.dialects.simt.order import AccessLog, Order, View
 
 Array = Any  # np.ndarray; numpy's generic parameters add nothing here
 
@@ -157,7 +158,7 @@ class GlobalMemory:
 
 
 class SharedMemory:
-    """One block's shared memory, with a log of who touched each byte since the last barrier.
+    """One block's shared memory, with a log of who touched each byte and an order of what happens before what (``order``).
 
     Fresh memory holds 0xff in every byte: a NaN in every float format, so that what reads it unwritten is seen.
     """
@@ -168,11 +169,12 @@ class SharedMemory:
         self._buffer = _Buffer(0, size, self.data)
         self._buffer.base = 0
         self._written = np.zeros(size, bool)
-        self._writer = np.full(size, -1, np.int16)
-        self._reader = np.full(size, -1, np.int16)  # -2: more than one warp
+        self.order = Order(num_warps)
+        self._log = AccessLog(size, self.order)
         self._in_flight = np.zeros(size, np.int16)
-        self._touched = False
         self._any_in_flight = 0
+        self._opaque = np.zeros(size, bool)
+        self._any_opaque = False
 
     def reset(self) -> None:
         """A new block begins."""
@@ -180,14 +182,13 @@ class SharedMemory:
         self._written.fill(False)
         self._in_flight.fill(0)
         self._any_in_flight = 0
-        self.barrier()
+        self._opaque.fill(False)
+        self._any_opaque = False
+        self.order.restart()
 
     def barrier(self) -> None:
         """All threads have met: accesses before and after no longer race."""
-        if self._touched:
-            self._writer.fill(-1)
-            self._reader.fill(-1)
-            self._touched = False
+        self.order.barrier()
 
     def _checked(self, addr: Array, nbytes: int, align: int, what: str) -> tuple[Array, int]:
         offsets = addr.astype(np.int64)
@@ -202,11 +203,14 @@ class SharedMemory:
                             f"thread {bad})")
         return offsets, bits
 
-    def _race(self, what: str, index: Array, conflict: Array, warps: Array, others: Array, earlier: str) -> SimtError:
+    def _race(self, what: str, index: Array, conflict: Array, who: str | Array, others: Array, earlier: str) -> SimtError:
+        """``who``: the access's author, or the warp of each row; ``others``: who made the earlier access, as the log names them."""
         row, col = np.argwhere(conflict)[0]
-        other = int(others[row, col])
-        return SimtError(f"shared-memory race: {what} of byte {int(index[row, col])} by warp {int(warps[row])} after a "
-                         f"{earlier} by {'several warps' if other == -2 else f'warp {other}'} with no barrier in between")
+        other, warps = int(others[row, col]), self.order.warps
+        by = who if isinstance(who, str) else f"warp {int(who[row])}"
+        known = "an asynchronous copy" if other == AccessLog.EVENT else f"warp {other}" if other < warps else \
+            f"an asynchronous operation of warp {other % warps}, which may still run,"
+        return SimtError(f"shared-memory race: {what} of byte {int(index[row, col])} by {by} after a {earlier} by {known} with no barrier in between")
 
     def load(self, addr: Array, nbytes: int, warps: Array, align: int = 1) -> Array:
         """``addr`` [n] (bytes from the start), ``warps`` int16[n] → uint8[n, nbytes]."""
@@ -214,45 +218,34 @@ class SharedMemory:
         if self.check_races or self.check_uninitialised or self._any_in_flight:
             index = _rows(self.data, offsets, nbytes)
             self._check_in_flight(index, "load")
-            if self.check_uninitialised and not self._written[index].all():
-                bad = index[~self._written[index]]
-                raise SimtError(f"shared load of byte {int(bad[0])}, which nothing has written")
+            self._check_written(index, "load")
             if self.check_races:
-                self._log_read(index, warps)
+                self._require_seen(index, self.order.view(warps), "read", warps)
+                self._log.log_read(index, warps)
         return self._buffer.gather(offsets, nbytes, bits)
 
-    def _log_read(self, index: Array, warps: Array) -> None:
-        w = warps[:, None]
-        writer = self._writer[index]
-        conflict = (writer != -1) & (writer != w)
+    def _check_written(self, index: Array, what: str) -> None:
+        if self.check_uninitialised and not self._written[index].all():
+            bad = index[~self._written[index]]
+            raise SimtError(f"shared {what} of byte {int(bad[0])}, which nothing has written")
+
+    def _require_seen(self, index: Array, view: View, what: str, who: str | Array, where: Array | bool = True, reads: bool = False) -> None:
+        """The bytes' last writes (with ``reads`` the reads too) happen before an access by those who know ``view``."""
+        if reads:
+            reader = self._log.unseen_reads(index, view)
+            conflict = (reader != -1) & where
+            if conflict.any():
+                raise self._race(what, index, conflict, who, reader, "read")
+        conflict = self._log.unseen_writes(index, view) & where
         if conflict.any():
-            raise self._race("read", index, conflict, warps, writer, "write")
-        # Two warps reading the same byte in one access: the last one assigned would hide the other, so compare after.
-        seen = self._reader[index]
-        self._reader[index] = np.where((seen == -1) | (seen == w), w, -2)
-        many = self._reader[index] != w
-        if many.any():
-            self._reader[index[many]] = -2
-        self._touched = True
+            raise self._race(what, index, conflict, who, self._log.writer[index], "write")
 
     def _check_in_flight(self, index: Array, what: str) -> None:
         if self._any_in_flight and self._in_flight[index].any():
             byte = int(index[self._in_flight[index] > 0][0])
             raise SimtError(f"shared {what} of byte {byte}, which an asynchronous copy in flight writes: a wait is missing")
-
-    def _log_write(self, index: Array, data: Array, warps: Array) -> None:
-        w = warps[:, None]
-        reader, writer = self._reader[index], self._writer[index]
-        # Replicated layouts write the same value from several warps; that is no race.
-        changes = self.data[index] != data
-        conflict = (reader != -1) & (reader != w) & changes
-        if conflict.any():
-            raise self._race("write", index, conflict, warps, reader, "read")
-        conflict = (writer != -1) & (writer != w) & changes
-        if conflict.any():
-            raise self._race("write", index, conflict, warps, writer, "write")
-        self._writer[index] = w
-        self._touched = True
+        if self._any_opaque and self._opaque[index].any():
+            raise SimtError(f"shared {what} of byte {int(index[self._opaque[index]][0])}, which is part of a barrier object")
 
     def store(self, addr: Array, data: Array, warps: Array, align: int = 1) -> None:
         """``data`` uint8[n, nbytes]."""
@@ -260,11 +253,13 @@ class SharedMemory:
         index = _rows(self.data, offsets, data.shape[1])
         self._check_in_flight(index, "store")
         if self.check_races:
-            self._log_write(index, data, warps)
+            # Replicated layouts write the same value from several warps; that is no race.
+            self._require_seen(index, self.order.view(warps), "write", warps, self.data[index] != data, reads=True)
+            self._log.log_write(index, warps)
         self._buffer.scatter(offsets, data, bits)
         if self.check_races and not np.array_equal(self.data[index], data):
             clash = self.data[index] != data
-            order = self._writer[index]
+            order = self._log.writer[index]
             if ((order != warps[:, None]) & clash).any():
                 raise self._race("write", index, clash, warps, order, "different write")
         self._written[index] = True
@@ -276,11 +271,7 @@ class SharedMemory:
         index = _rows(self.data, offsets, data.shape[1])
         self._check_in_flight(index, "asynchronous copy")
         if self.check_races:
-            reader, writer, w = self._reader[index], self._writer[index], warps[:, None]
-            for seen, earlier in ((reader, "read"), (writer, "write")):
-                conflict = (seen != -1) & (seen != w)
-                if conflict.any():
-                    raise self._race("asynchronous copy", index, conflict, warps, seen, earlier)
+            self._require_seen(index, self.order.view(warps), "asynchronous copy", warps, reads=True)
         self._in_flight[index] = 1
         self._any_in_flight += 1
         return index, data, warps
@@ -293,5 +284,60 @@ class SharedMemory:
         self.data[index] = data
         self._written[index] = True
         if self.check_races:
-            self._writer[index] = warps[:, None]
-            self._touched = True
+            self._log.log_write(index, warps)
+
+    # -- accesses by units of their own, for a target's semantics. index: int[b] of distinct bytes; warps: those that ask for it
+    def unit_read(self, index: Array, warps: list[int], stream: int, what: str) -> int:
+        """A stream will read these bytes; returns the request's time. The warps' knowledge must cover the last writes, and a
+        proxy fence must follow those of warps."""
+        index = self._unit_index(index, what)
+        self._check_written(index, what)
+        time = self.order.stream_begin(stream)
+        if self.check_races:
+            view = self.order.joint_view(warps)
+            who = f"an asynchronous operation of warp {warps[0]}"
+            self._require_seen(index, view, what, who)
+            unfenced = self._log.unfenced_writes(index, view)
+            if unfenced.any():
+                byte = int(index[unfenced][0])
+                raise SimtError(f"{what} of shared byte {byte}, which warp {int(self._log.writer[byte])} wrote with no proxy fence in between")
+            self._log.log_stream_read(index, stream, time)
+        return time
+
+    def unit_write(self, index: Array, data: Array, warps: list[int], what: str) -> int:
+        """An asynchronous write of ``data`` uint8[b], done at once; returns its event, which readers must have learnt of."""
+        index = self._unit_index(index, what)
+        event = self.order.event()
+        if self.check_races:
+            who = f"an asynchronous copy of warp {warps[0]}"
+            self._require_seen(index, self.order.joint_view(warps), "write", who, reads=True)
+            self._log.log_event(index, event)
+        self.data[index[0]] = data
+        self._written[index] = True
+        return event
+
+    def _unit_index(self, index: Array, what: str) -> Array:
+        if len(index) and (int(index.max()) >= self.size or int(index.min()) < 0):
+            raise SimtError(f"{what} out of bounds: bytes {int(index.min())} to {int(index.max())} of {self.size} in shared memory")
+        index = index[None]
+        self._check_in_flight(index, what)
+        return index
+
+    def object_access(self, offset: int, size: int, warps: list[int], what: str, ends: bool) -> None:
+        """These warps use a device's object in these bytes, or with ``ends`` begin or end its life."""
+        if not self.check_races:
+            return
+        index = np.tile(np.arange(offset, offset + size), (len(warps), 1))
+        who = np.array(warps, np.int16)
+        self._require_seen(index, self.order.view(who), what, who, reads=ends)
+        if ends:
+            self._log.log_write(index, who)
+        else:
+            self._log.log_read(index, who)
+
+    def set_opaque(self, offset: int, size: int, opaque: bool) -> None:
+        """Bytes that hold an object of the device (a barrier), which loads and stores must not touch."""
+        if offset < 0 or offset + size > self.size:
+            raise SimtError(f"an object of {size} bytes at offset {offset} of {self.size} bytes of shared memory")
+        self._opaque[offset:offset + size] = opaque
+        self._any_opaque = bool(self._opaque.any())

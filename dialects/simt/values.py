@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.dialects._mlir import ir, llvm
 from tilewright.dialects.simt.memory import SimtError
+from tilewright.dialects.simt.pending import Pending, merge_pending
 
 Array = Any
 
@@ -167,6 +168,8 @@ def merge(mask: Array, new: Any, old: Any) -> Any:
     """``new`` where ``mask``, else ``old``."""
     if isinstance(new, tuple):
         return tuple(merge(mask, n, o) for n, o in zip(new, old))
+    if isinstance(new, Pending) or isinstance(old, Pending):
+        return merge_pending(mask, new, old)
     if new.dtype != old.dtype or new.shape != old.shape:
         raise SimtError(f"a value changed its type between visits: {old.dtype}{old.shape} → {new.dtype}{new.shape}")
     return np.where(mask if new.ndim == 1 else mask[:, None], new, old)

@@ -16,7 +16,10 @@ import numpy as np
 
 from tilewright.dialects.simt import SimtError, SimtExecutor
 from tilewright.dialects.simt.executor import CallInfo, Machine
-from tilewright.targets.nvidia.simulate_instructions import INSTRUCTIONS, Handler, as_bits, float32
+from tilewright.dialects.simt.pending import Pending
+from tilewright.targets.nvidia.simulate_barriers import waiter
+from tilewright.targets.nvidia.simulate_hopper import INSTRUCTIONS
+from tilewright.targets.nvidia.simulate_instructions import Handler, as_bits, float32
 
 Array = Any
 
@@ -24,7 +27,8 @@ Array = Any
 # ------------------------------------------------------------------------------------------------ inline assembly
 @dataclass(frozen=True)
 class Operand:
-    """kind: "reg" (number or name), "imm" (value), "addr" (base operand, offset), "group" (operands), "sink" (``_``)."""
+    """kind: "reg" (number or name), "imm" (value), "addr" (base operand, offset), "group" (operands), "sink" (``_``), "pair"
+    (two operands, ``a|b``), "tensor" (base operand and coordinates, ``[a, {b, c}]``)."""
 
     kind: str
     value: Any = None
@@ -45,6 +49,11 @@ def _operand(text: str) -> Operand:
         return Operand("sink")
     if text.startswith("{"):
         return Operand("group", tuple(_operand(t) for t in text[1:-1].split(",")))
+    if text.startswith("[") and "{" in text:
+        base, _, coords = text[1:-1].partition(",")
+        return Operand("tensor", (_operand(base), _operand(coords).value))
+    if "|" in text:
+        return Operand("pair", tuple(_operand(t) for t in text.split("|")))
     if text.startswith("["):
         base, _, offset = text[1:-1].partition("+")
         return Operand("addr", _operand(base), int(offset, 0) if offset.strip() else 0)
@@ -62,13 +71,14 @@ def _operand(text: str) -> Operand:
 
 
 def parse(text: str) -> list[Instruction]:
-    """The instructions of PTX text; register declarations and scopes are dropped."""
+    """The instructions of PTX text, a label being an instruction "label"; register declarations and scopes are dropped."""
     out = []
-    body = re.sub(r"//[^\n]*", "", text).strip()
-    if body.startswith("{") and body.endswith("}"):
-        body = body[1:-1]
+    body = re.sub(r"//[^\n]*", "", text).replace("${:uid}", "").replace("%=", "")
     for statement in body.split(";"):
-        statement = statement.strip()
+        statement = statement.strip().lstrip("{} \t\n")
+        while label := re.match(r"([$\w]+):(?!:)\s*", statement):
+            out.append(Instruction(None, False, "label", (Operand("reg", label[1]),)))
+            statement = statement[label.end():].lstrip("{} \t\n")
         if not statement or statement.startswith(".reg"):
             continue
         guard, negated = None, False
@@ -76,7 +86,7 @@ def parse(text: str) -> list[Instruction]:
             word, statement = statement[1:].split(None, 1)
             negated = word.startswith("!")
             guard = _operand(word.lstrip("!"))
-        opcode, _, rest = statement.partition(" ")
+        opcode, rest = (*statement.split(None, 1), "")[:2]
         operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)
         out.append(Instruction(guard, negated, opcode.strip(), tuple(_operand(o) for o in operands)))
     return out
@@ -120,6 +130,8 @@ class _State:
 
 def as_type(x: Array, dtype: Any) -> Array:
     """The same bits as another type of that size."""
+    if isinstance(x, Pending) and x.dtype != dtype:
+        x = x.read()
     if x.dtype == dtype:
         return x
     if x.dtype.itemsize != np.dtype(dtype).itemsize:
@@ -129,13 +141,11 @@ def as_type(x: Array, dtype: Any) -> Array:
 
 def inline_assembly(info: CallInfo) -> Callable[..., Any]:
     """Semantics of a piece of inline assembly."""
-    steps: list[tuple[Instruction, Handler]] = []
-    for instruction in parse(info.text):
-        name = instruction.opcode.split(".")[0]
-        make = INSTRUCTIONS.get(name)
-        if make is None:
-            raise SimtError(f"PTX instruction {instruction.opcode!r} is unknown to the simulator")
-        steps.append((instruction, make(instruction.opcode.split("."))))
+    instructions = parse(info.text)
+    at = next((i for i, n in enumerate(instructions) if waiter(n.opcode.split("."))), None)
+    if at is not None:
+        return _waiting_assembly(info, instructions, at)
+    steps = _steps(instructions)
     outputs, tied = _registers(info)
     result_types = info.result.members if info.result.kind == "struct" else (info.result,) * outputs
 
@@ -146,11 +156,7 @@ def inline_assembly(info: CallInfo) -> Callable[..., Any]:
             if tie is not None:
                 state.values[tie] = arg
         for instruction, handler in steps:
-            mask = None
-            if instruction.guard is not None:
-                mask = state.read(instruction.guard)
-                mask = ~mask if instruction.negated else mask
-            handler(state, instruction.operands, mask)
+            handler(state, instruction.operands, _guard(state, instruction))
         if not outputs:
             return None
         out = tuple(as_type(state.values[i], t.dtype) for i, t in enumerate(result_types))
@@ -159,13 +165,115 @@ def inline_assembly(info: CallInfo) -> Callable[..., Any]:
     return run
 
 
+def _steps(instructions: Sequence[Instruction]) -> list[tuple[Instruction, Handler]]:
+    steps = []
+    for instruction in instructions:
+        parts = instruction.opcode.split(".")
+        make = INSTRUCTIONS.get(parts[0])
+        if make is None:
+            raise SimtError(f"PTX instruction {instruction.opcode!r} is unknown to the simulator")
+        steps.append((instruction, make(parts)))
+    return steps
+
+
+def _guard(state: _State, instruction: Instruction) -> Array | None:
+    if instruction.guard is None:
+        return None
+    mask = state.read(instruction.guard)
+    return ~mask if instruction.negated else mask
+
+
+_PURE = frozenset({"mov", "setp", "add", "sub", "and", "or", "xor", "shl", "shr", "mul"})
+
+
+def _waiting_assembly(info: CallInfo, instructions: Sequence[Instruction], at: int) -> Callable[..., Any]:
+    """Assembly around one instruction at which threads may stay, which is asked again and again: before it only what may be repeated,
+    behind it only the branches of its loop. A branch before it that leaves the loop lets threads go on without waiting."""
+    wait, name = instructions[at], info.text.replace("\n", " ")
+    handler = waiter(wait.opcode.split("."))
+    outputs, _ = _registers(info)
+    assert handler is not None
+    loops = wait.opcode.startswith("mbarrier")
+    before = [n for n in instructions[:at] if n.opcode != "label"]
+    if outputs or any(n.opcode.split(".")[0] not in _PURE and n.opcode != "bra" for n in before) or (loops and wait.guard is not None):
+        raise SimtError(f"assembly that waits and does more than that is not simulated: {name}")
+    if any(n.opcode not in ("label", "bra") for n in instructions[at + 1:]) or (not loops and len(instructions) > at + 1):
+        raise SimtError(f"assembly that does something behind a wait is not simulated: {name}")
+
+    def leads_to(position: int, holds: bool) -> str:
+        """From an instruction behind the wait: "on" or "again"."""
+        for _ in range(len(instructions) + 1):
+            if position >= len(instructions):
+                return "on"
+            n = instructions[position]
+            if position <= at and n.opcode != "label":
+                return "again" if position == at else "elsewhere"
+            if n.opcode == "bra":
+                if n.guard is not None and n.guard != wait.operands[0]:
+                    return "elsewhere"
+                if n.guard is None or holds != n.negated:
+                    target = [i for i, other in enumerate(instructions) if other.opcode == "label" and other.operands == n.operands]
+                    if len(target) != 1:
+                        return "elsewhere"
+                    position = target[0]
+                    continue
+            position += 1
+        return "elsewhere"
+
+    if loops and (leads_to(at + 1, True), leads_to(at + 1, False)) != ("on", "again"):
+        raise SimtError(f"a wait is simulated as a loop until {wait.opcode} holds, found {name}")
+    # the loop comes back to the wait itself, or to what may be repeated
+    steps = [(n, None if n.opcode == "bra" else _steps([n])[0][1]) for n in before]
+    for n, _ in steps:
+        if n.opcode == "bra" and (n.guard is None or leads_to(_label(instructions, n), True) != "on"):
+            raise SimtError(f"a branch before a wait that does not lead behind it is not simulated: {name}")
+
+    def run(machine: Machine, *args: Array) -> Array:
+        state = _State(machine)
+        state.values.update(enumerate(args))
+        free = np.zeros(machine.num_threads, bool)
+        for instruction, step in steps:
+            mask = _guard(state, instruction)
+            if step is None:
+                free = free | mask
+            else:
+                step(state, instruction.operands, mask)
+        if not free.any():
+            return handler(state, wait.operands, _guard(state, wait)) & machine.mask
+        return (free | handler(state, wait.operands, ~free)) & machine.mask
+
+    run.waits = True  # type: ignore[attr-defined]
+    return run
+
+
+def _label(instructions: Sequence[Instruction], branch: Instruction) -> int:
+    return next((i for i, n in enumerate(instructions) if n.opcode == "label" and n.operands == branch.operands), -1)
+
+
 # ----------------------------------------------------------------------------------------------------- intrinsics
 def _index(f: Callable[[Machine], int]) -> Callable[[CallInfo], Callable[..., Array]]:
     return lambda info: lambda m: np.full(m.num_threads, f(m), np.uint32)
 
 
-def _barrier(info: CallInfo) -> Callable[..., None]:
-    return lambda m, *args: m.barrier()
+def _waits(f: Callable[..., Array]) -> Callable[[CallInfo], Callable[..., Array]]:
+    f.waits = True  # type: ignore[attr-defined]
+    return lambda info: f
+
+
+def _as_instruction(opcode: str, numbers: bool = False) -> Callable[[CallInfo], Callable[..., Any]]:
+    """An intrinsic that is an instruction without results. ``numbers``: its arguments are constants in the instruction."""
+    parts = opcode.split(".")
+    wait = waiter(parts)
+    handler: Any = wait or INSTRUCTIONS[parts[0]](parts)
+
+    def run(m: Machine, *args: Array) -> Any:
+        state = _State(m)
+        state.values.update(enumerate(args))
+        return handler(state, [Operand("imm", int(a[0])) if numbers else Operand("reg", i) for i, a in enumerate(args)], None)
+
+    if wait is not None:
+        run.waits = True  # type: ignore[attr-defined]
+    return lambda info: run
 
 
 def _warp_barrier(info: CallInfo) -> Callable[..., None]:
@@ -268,7 +376,15 @@ def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
         "llvm.nvvm.read.ptx.sreg.tid.x": lambda info: lambda m: m.thread_ids,
         "llvm.nvvm.read.ptx.sreg.ntid.x": _index(lambda m: m.num_threads),
         "llvm.nvvm.read.ptx.sreg.laneid": lambda info: lambda m: m.lane_ids,
-        "llvm.nvvm.barrier.cta.sync.aligned.all": _barrier, "llvm.nvvm.barrier0": _barrier,
+        "llvm.nvvm.barrier.cta.sync.aligned.all": _waits(lambda m, *args: m.block_barrier()),
+        "llvm.nvvm.barrier0": _waits(lambda m, *args: m.block_barrier()),
+        "llvm.nvvm.barrier.cta.sync.aligned.count": _as_instruction("barrier.cta.sync.aligned"),
+        "llvm.nvvm.barrier.cta.arrive.aligned.count": _as_instruction("barrier.cta.arrive.aligned"),
+        "llvm.nvvm.barrier.cluster.arrive": _as_instruction("barrier.cluster.arrive.aligned"),
+        "llvm.nvvm.barrier.cluster.arrive.relaxed": _as_instruction("barrier.cluster.arrive.relaxed.aligned"),
+        "llvm.nvvm.barrier.cluster.wait": _as_instruction("barrier.cluster.wait.aligned"),
+        "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32": _as_instruction("setmaxnreg.inc.sync.aligned.u32", True),
+        "llvm.nvvm.setmaxnreg.dec.sync.aligned.u32": _as_instruction("setmaxnreg.dec.sync.aligned.u32", True),
         "llvm.nvvm.bar.warp.sync": _warp_barrier,
         "llvm.nvvm.redux.sync.add": _redux(np.sum, False), "llvm.nvvm.redux.sync.max": _redux(np.max, True),
         "llvm.nvvm.redux.sync.min": _redux(np.min, True), "llvm.nvvm.redux.sync.umax": _redux(np.max, False),

@@ -132,7 +132,7 @@ def test_write_after_read_race_and_uninitialised_read():
       llvm.br ^e
     ^e:
       llvm.return"""
-    with pytest.raises(SimtError, match="race: write of byte 0 by warp 1 after a read by several warps"):
+    with pytest.raises(SimtError, match="race: write of byte 0 by warp 1 after a read by warp 0"):
         build(body, "").run((1,), [])
     with pytest.raises(SimtError, match="byte 0, which nothing has written"):
         build(body, "", check_uninitialised=True).run((1,), [])

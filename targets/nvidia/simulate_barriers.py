@@ -1,0 +1,393 @@
+"""Meaning of the PTX that orders threads and asynchronous work: mbarriers, named barriers, fences, elections (PTX ISA manual, "Parallel
+Synchronization and Communication Instructions"). Written apart from the lowering; ``simulate`` puts it into inline assembly.
+
+A handler in ``WAITING`` returns the threads that go on; the others are asked again later (``dialects/simt/executor``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.dialects.simt import SimtError
+from tilewright.dialects.simt.memory import SHARED_WINDOW
+from tilewright.dialects.simt.order import Clock
+from tilewright.targets.nvidia.simulate_instructions import Handler, as_bits
+
+Array = Any
+_TX_LIMIT = 1 << 20
+
+
+def active(state: Any, mask: Any) -> Array:
+    """The threads that execute an instruction with guard ``mask``."""
+    return state.machine.mask if mask is None else state.machine.mask & mask
+
+
+def shared_offset(address: int) -> int:
+    """Byte of shared memory of a shared or generic address."""
+    return address & (SHARED_WINDOW - 1)
+
+
+class MBarrier:
+    """An mbarrier object: arrivals that the phase still needs, bytes that it still expects, and its number.
+
+    ``done`` is what those who arrived in completed phases knew, ``open`` that of the current one.
+    """
+
+    def __init__(self, offset: int, count: int):
+        self.offset, self.count, self.pending, self.bytes, self.phase = offset, count, count, 0, 0
+        self.done: Clock | None = None
+        self.open: Clock | None = None
+
+    def __str__(self) -> str:
+        return f"the mbarrier at byte {self.offset}"
+
+    def expect(self, size: int) -> None:
+        self.bytes += size
+        if abs(self.bytes) >= _TX_LIMIT:
+            raise SimtError(f"{self} expects {self.bytes} bytes; the limit is {_TX_LIMIT - 1}")
+
+    def arrive(self, count: int, clock: Clock | None) -> None:
+        if count > self.pending:
+            raise SimtError(f"{self}: {count} arrivals where its phase {self.phase} has {self.pending} of {self.count} left")
+        self.pending -= count
+        self._join(clock)
+
+    def complete(self, size: int, clock: Clock) -> None:
+        """``size`` bytes of an asynchronous copy have arrived."""
+        self.expect(-size)
+        self._join(clock)
+
+    def _join(self, clock: Clock | None) -> None:
+        if clock is not None:
+            self.open = clock.join(self.open)
+        if self.pending == 0 and self.bytes == 0:
+            self.phase += 1
+            self.pending = self.count
+            self.done = self.open.join(self.done) if self.open is not None else self.done
+            self.open = None
+
+
+class MBarriers:
+    """The mbarriers of a block by offset."""
+
+    def __init__(self, machine: Any):
+        self.machine = machine
+        self.live: dict[int, MBarrier] = {}
+
+    @staticmethod
+    def of(machine: Any) -> MBarriers:
+        return machine.state.setdefault("mbarriers", MBarriers(machine))  # type: ignore[no-any-return]
+
+    def at(self, address: int, warps: list[int], what: str, ends: bool = False) -> MBarrier:
+        offset = shared_offset(address)
+        barrier = self.live.get(offset)
+        if barrier is None:
+            raise SimtError(f"{what} of shared byte {offset}, where no mbarrier is initialised")
+        self.machine.shared.object_access(offset, 8, warps, what, ends)
+        return barrier
+
+    def init(self, address: int, count: int, warp: int) -> None:
+        offset = shared_offset(address)
+        if offset % 8:
+            raise SimtError(f"mbarrier.init of shared byte {offset}: not a multiple of 8")
+        if not 1 <= count < _TX_LIMIT:
+            raise SimtError(f"mbarrier.init: the count is 1 to {_TX_LIMIT - 1}, found {count}")
+        if offset in self.live:
+            raise SimtError(f"mbarrier.init of shared byte {offset}, which holds one already: mbarrier.inval is missing")
+        self.machine.shared.object_access(offset, 8, [warp], "mbarrier.init", True)
+        self.machine.shared.set_opaque(offset, 8, True)
+        self.live[offset] = MBarrier(offset, count)
+
+    def inval(self, address: int, warp: int) -> None:
+        barrier = self.at(address, [warp], "mbarrier.inval", True)
+        self.machine.shared.set_opaque(barrier.offset, 8, False)
+        del self.live[barrier.offset]
+
+    def finish(self, machine: Any) -> None:
+        for barrier in self.live.values():
+            if barrier.bytes:
+                raise SimtError(f"the kernel ends while {barrier} expects {barrier.bytes} more bytes of bulk copies")
+
+
+# ------------------------------------------------------------------------------- mbarrier instructions, 9.7.13.15
+def _threads(state: Any, mask: Any) -> list[int]:
+    return np.flatnonzero(active(state, mask)).tolist()
+
+
+def mbarrier(parts: list[str]) -> Handler:
+    """mbarrier.init, inval, arrive, arrive.expect_tx, expect_tx, test_wait.parity (one look)."""
+    kind = parts[1]
+    if "shared::cluster" in parts and kind == "init":
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+
+    def init(state: Any, operands: Any, mask: Any) -> None:
+        address, count = state.address(operands[0]), as_bits(state.read(operands[1]), 4)
+        for t in _threads(state, mask):
+            MBarriers.of(state.machine).init(int(address[t]), int(count[t]), t // 32)
+
+    def inval(state: Any, operands: Any, mask: Any) -> None:
+        address = state.address(operands[0])
+        for t in _threads(state, mask):
+            MBarriers.of(state.machine).inval(int(address[t]), t // 32)
+
+    def arrive(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        where = next(o for o in operands if o.kind == "addr")
+        if operands[0] is not where and operands[0].kind != "sink":
+            raise SimtError("the state that mbarrier.arrive returns is not simulated; give _ for it")
+        amount = operands[-1] if operands[-1] is not where else None
+        address = state.address(where)
+        values = as_bits(state.read(amount), 4) if amount is not None else np.ones(m.num_threads, np.uint32)
+        threads = _threads(state, mask)
+        order = m.shared.order
+        clocks = {} if "relaxed" in parts else {w: order.release([w]) for w in m.active_warps(active(state, mask))}
+        for t in threads:
+            barrier = MBarriers.of(m).at(int(address[t]), [t // 32], "mbarrier.arrive")
+            if "expect_tx" in parts:
+                barrier.expect(int(values[t]))
+                barrier.arrive(1, clocks.get(t // 32))
+            else:
+                barrier.arrive(int(values[t]), clocks.get(t // 32))
+
+    def expect(state: Any, operands: Any, mask: Any) -> None:
+        address, size = state.address(operands[0]), as_bits(state.read(operands[1]), 4)
+        for t in _threads(state, mask):
+            MBarriers.of(state.machine).at(int(address[t]), [t // 32], "mbarrier.expect_tx").expect(int(size[t]))
+
+    def test(state: Any, operands: Any, mask: Any) -> None:
+        state.write(operands[0], look(state, operands, mask, "relaxed" not in parts)[0], mask)
+
+    handlers = {"init": init, "inval": inval, "arrive": arrive, "expect_tx": expect}
+    if kind == "test_wait" and "parity" in parts:
+        return test
+    if kind not in handlers or "noComplete" in parts or parts[-1] != "b64":
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+    return handlers[kind]
+
+
+def look(state: Any, operands: Any, mask: Any, acquire: bool) -> tuple[Array, str]:
+    """(bool[threads], the reason): the phase whose parity is given is complete. Phase n has parity n % 2; a barrier in phase n has
+    completed phase n - 1 (for n = 0 too, as the manual defines it)."""
+    m = state.machine
+    address, parity = state.address(operands[1]), as_bits(state.read(operands[2]), 4)
+    asking = active(state, mask)
+    done = np.zeros(m.num_threads, bool)
+    reason = ""
+    places, groups = np.unique(np.where(asking, address, np.uint64(0xFFFFFFFFFFFFFFFF)), return_inverse=True)
+    for i, place in enumerate(places.tolist()):
+        threads = (groups == i) & asking
+        if not threads.any():
+            continue
+        barrier = MBarriers.of(m).at(place, m.active_warps(threads), "a wait")
+        if (parity[threads] > 1).any():
+            raise SimtError(f"the parity of a wait for {barrier} is 0 or 1, found {int(parity[threads].max())}")
+        passed = threads & (parity != barrier.phase % 2)
+        done |= passed
+        if passed.any() and acquire and barrier.done is not None:
+            m.shared.order.acquire(m.active_warps(passed), barrier.done)
+        if not passed.any():
+            reason = (f"{barrier}, parity {barrier.phase % 2}: phase {barrier.phase} has {barrier.count - barrier.pending} of "
+                      f"{barrier.count} arrivals and expects {barrier.bytes} more bytes")
+    return done, reason
+
+
+# ---------------------------------------------------------------------------- barriers, 9.7.13.1 and 9.7.13.4; they wait
+Waiter = Callable[[Any, Any, Any], Array]
+
+
+def try_wait(parts: list[str]) -> Waiter:
+    """mbarrier.try_wait.parity in a loop that ends when it holds."""
+    if parts[1] not in ("try_wait", "test_wait") or "parity" not in parts:
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+
+    def run(state: Any, operands: Any, mask: Any) -> Array:
+        done, state.machine.waits_for = look(state, operands, mask, "relaxed" not in parts)
+        return done
+
+    return run
+
+
+def _barrier_operands(state: Any, operands: Any, mask: Any) -> tuple[int, int]:
+    m = state.machine
+    threads = active(state, mask)
+    values = [np.unique(state.read(o)[threads]) for o in operands]
+    if any(len(v) != 1 for v in values):
+        raise SimtError("a barrier whose number or count differs between threads that reach it together")
+    number = int(values[0][0])
+    if not 0 <= number < 16:
+        raise SimtError(f"barrier {number}: a block has barriers 0 to 15")
+    return number, int(values[1][0]) if len(values) > 1 else m.num_threads
+
+
+def bar_sync(parts: list[str]) -> Waiter:
+    """bar.sync a{, b} and barrier{.cta}.sync{.aligned} a{, b}."""
+    def run(state: Any, operands: Any, mask: Any) -> Array:
+        m = state.machine
+        if mask is not None and not mask[m.mask].all():
+            raise SimtError(f"{'.'.join(parts)} of part of the threads that reach it is not simulated")
+        number, threads = _barrier_operands(state, operands, mask)
+        if number == 0 and threads == m.num_threads:
+            return m.block_barrier()  # type: ignore[no-any-return]
+        return m.named_barrier(number, threads)  # type: ignore[no-any-return]
+
+    return run
+
+
+def bar(parts: list[str]) -> Handler:
+    """bar.arrive a, b; bar.warp.sync."""
+    if "warp" in parts:
+        return lambda state, operands, mask: state.machine.require_full_warps("a warp barrier")
+    if parts[0] == "barrier" and "cluster" in parts and "arrive" in parts:
+        return cluster_arrive
+    if "arrive" not in parts:
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        if mask is not None and not mask[state.machine.mask].all():
+            raise SimtError(f"{'.'.join(parts)} of part of the threads that reach it is not simulated")
+        number, threads = _barrier_operands(state, operands, mask)
+        state.machine.named_barrier(number, threads, stay=False)
+
+    return run
+
+
+class _Cluster:
+    """barrier.cluster of a cluster of one block: how often each warp arrived."""
+
+    def __init__(self, warps: int):
+        self.arrivals = np.zeros(warps, np.int64)
+        self.clocks: dict[int, Clock] = {}
+
+    @staticmethod
+    def of(m: Any) -> _Cluster:
+        return m.state.setdefault("cluster", _Cluster(m.num_threads // 32))  # type: ignore[no-any-return]
+
+    def finish(self, machine: Any) -> None:
+        """Nothing may be left open that matters: whoever waits for an arrival that never comes is a deadlock."""
+
+
+def cluster_arrive(state: Any, operands: Any, mask: Any) -> None:
+    m = state.machine
+    m.require_full_warps("barrier.cluster.arrive")
+    cluster = _Cluster.of(m)
+    for w in m.active_warps():
+        cluster.arrivals[w] += 1
+        number = int(cluster.arrivals[w])
+        cluster.clocks[number] = m.shared.order.release([w]).join(cluster.clocks.get(number))
+
+
+def cluster_wait(parts: list[str]) -> Waiter:
+    def run(state: Any, operands: Any, mask: Any) -> Array:
+        m = state.machine
+        cluster = _Cluster.of(m)
+        passed = np.zeros(m.num_threads, bool)
+        for w in m.active_warps():
+            if cluster.arrivals[w] <= cluster.arrivals.min():
+                m.shared.order.acquire([w], cluster.clocks[int(cluster.arrivals[w])])
+                passed[32 * w:32 * w + 32] = True
+        m.waits_for = f"barrier.cluster, at which {int((cluster.arrivals == cluster.arrivals.max()).sum())} of {len(cluster.arrivals)} warps are"
+        return passed & m.mask
+
+    return run
+
+
+def waiter(parts: list[str]) -> Waiter | None:
+    """The handler of an instruction at which threads may stay, else None."""
+    if parts[0] == "mbarrier" and parts[1] == "try_wait":
+        return try_wait(parts)
+    if parts[0] == "barrier" and "cluster" in parts:
+        return cluster_wait(parts) if "wait" in parts else None
+    if parts[0] in ("bar", "barrier") and "sync" in parts and "warp" not in parts:
+        return bar_sync(parts)
+    return None
+
+
+# ----------------------------------------------------------------------------------- fences, elections, registers
+def fence(parts: list[str]) -> Handler:
+    """fence.proxy.async: the executing threads' writes so far are seen by the async proxy. Counted where the whole warp executes it,
+    since one lane's fence does not cover the others' writes. Other fences order what runs in order here anyway."""
+    if "proxy" not in parts or "async" not in parts:
+        return lambda state, operands, mask: None
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        by_warp = active(state, mask).reshape(-1, m.warp_size)
+        m.shared.order.fence(np.flatnonzero(by_warp.all(axis=1)).tolist())
+
+    return run
+
+
+def elect(parts: list[str]) -> Handler:
+    """elect.sync d|p, membermask: one thread of each warp, here the first."""
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        if (state.read(operands[1])[m.mask].astype(np.uint32) != 0xFFFFFFFF).any():
+            raise SimtError("elect.sync of part of a warp is not simulated")
+        m.require_full_warps("elect.sync")
+        if operands[0].kind == "pair":
+            lane, chosen = operands[0].value
+            state.write(lane, np.zeros(m.num_threads, np.uint32), mask)
+        else:
+            chosen = operands[0]
+        state.write(chosen, m.lane_ids == 0, mask)
+
+    return run
+
+
+def setmaxnreg(parts: list[str]) -> Handler:
+    """setmaxnreg.{inc,dec}.sync.aligned.u32: by all warps of a warp group; the count is a multiple of 8 from 24 to 256."""
+    if parts[1] not in ("inc", "dec"):
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        count = operands[0].value
+        if operands[0].kind != "imm" or count % 8 or not 24 <= count <= 256:
+            raise SimtError(f"setmaxnreg: a multiple of 8 from 24 to 256, found {count}")
+        require_groups(m, "setmaxnreg")
+
+    return run
+
+
+def require_groups(m: Any, what: str) -> list[int]:
+    """The active warp groups; each must be wholly active."""
+    rest = m.num_threads % 128
+    if rest and m.mask[m.num_threads - rest:].any():
+        raise SimtError(f"{what} in a block whose last warps are no warp group of four")
+    by_group = m.mask[:m.num_threads - rest].reshape(-1, 128)
+    whole = by_group.all(axis=1)
+    if (by_group.any(axis=1) != whole).any():
+        raise SimtError(f"{what} in a warp group of which only some threads are active")
+    return np.flatnonzero(whole).tolist()  # type: ignore[no-any-return]
+
+
+def nothing(parts: list[str]) -> Handler:
+    return lambda state, operands, mask: None
+
+
+_COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+
+
+def setp(parts: list[str]) -> Handler:
+    """setp of integers, one predicate."""
+    kind, t = parts[1], parts[-1]
+    if kind not in _COMPARE or t[0] not in "bus" or len(parts) != 3:
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+    size = int(t[1:]) // 8
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        a, b = (as_bits(state.read(o), size) for o in operands[1:])
+        if t[0] == "s":
+            a, b = a.view(f"i{size}"), b.view(f"i{size}")
+        state.write(operands[0], _COMPARE[kind](a, b), mask)
+
+    return run
+
+
+INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
+    "mbarrier": mbarrier, "bar": bar, "barrier": bar, "fence": fence, "elect": elect, "setmaxnreg": setmaxnreg, "setp": setp,
+    "griddepcontrol": nothing, "nanosleep": nothing,
+}
