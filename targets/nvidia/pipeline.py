@@ -14,7 +14,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     """Stages ttir, ttgir, llir (LLVM IR as lowered), ptx (after LLVM's O3), cubin (nothing where there is no ptxas: then the
     driver assembles the PTX when it loads the kernel)."""
     stages = Pipeline((
-        Stage("ttir", tt_passes()),
+        Stage("ttir", _tt_passes(arch, options)),
         Stage("ttgir", ttg_passes()),
         Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
         Stage("ptx", (), _to_ptx),
@@ -23,6 +23,19 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     if uses_warp_groups(arch, options):
         stages = stages.insert_before("accelerate_dot", _own_pass("use_warp_group_dots"))
     return stages
+
+
+def _tt_passes(arch: str, options: Any) -> tuple[Pass, ...]:
+    """The shared ones; before them, where tiles are moved by bulk copies, those that make host descriptors of canonical tt."""
+    if not uses_bulk_copies(arch, options):
+        return tt_passes()
+    return (shared_pass("canonicalize_tt"), shared_pass("dce_cse"), _own_pass("promote_to_descriptors"), _own_pass("host_descriptors"),
+            *tt_passes())
+
+
+def uses_bulk_copies(arch: str, options: Any) -> bool:
+    """Whether tiles are moved by bulk copies under tensor maps that the host makes."""
+    return bool(capabilities(arch).extra["bulk_copies"] and options.tma)
 
 
 def uses_warp_groups(arch: str, options: Any) -> bool:

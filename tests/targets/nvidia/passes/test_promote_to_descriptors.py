@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 from descriptor_oracle import Compiled
 
+from tilewright.targets.nvidia.options import NvidiaOptions
+from tilewright.targets.nvidia.pipeline import pipeline
+
 
 def random(*shape, seed=0):
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float16)
@@ -55,3 +58,18 @@ def test_example_matmul_guards(m, n, k, words):
     """Blocks that wrap around cannot be boxes: the launch must see it."""
     c, grid = example(m, n, k)
     assert any(words in r for r in c.answer(grid).reasons)
+
+
+# ----------------------------------------------------------------------------------------------------- pipeline
+def test_pipeline_promotes_on_sm_90a_only_and_not_without_tma(monkeypatch):
+    names = {"promote_to_descriptors", "host_descriptors"}
+
+    def passes(arch, **options):
+        return [p.name for _, p in pipeline(arch, NvidiaOptions(**options)).passes()]
+
+    assert not names & set(passes("sm_90a"))  # until the later passes can use them
+    monkeypatch.setenv("TILEWRIGHT_BULK_COPIES", "1")
+    found = passes("sm_90a")
+    assert found.index("dce_cse") < found.index("promote_to_descriptors") < found.index("host_descriptors") \
+        < found.index("rewrite_tensor_descriptors")
+    assert not names & set(passes("sm_90a", tma=False)) and not names & set(passes("sm_80")) and not names & set(passes("sm_100a"))
