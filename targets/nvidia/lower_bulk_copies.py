@@ -103,8 +103,8 @@ def plan(shape: Sequence[int], columns: Sequence[Sequence[int]], constant: int, 
 
 
 # -------------------------------------------------------------------------------------------------------- operands
-def _host_box(ctx: Any, desc: Any) -> tuple[Sequence[int], int] | None:
-    """(box, swizzle) with which the launcher makes the descriptor, where the kernel's metadata says."""
+def _recipe(ctx: Any, desc: Any) -> Any | None:
+    """How the launcher makes the descriptor, where the kernel's metadata says."""
     recipes = ctx.metadata.get("host", {}).get("descriptors")
     if not recipes or not isinstance(desc.owner, ir.Block):
         return None
@@ -112,7 +112,13 @@ def _host_box(ctx: Any, desc: Any) -> tuple[Sequence[int], int] | None:
     index = sum(tt.is_descriptor(a.type) for a in list(desc.owner.arguments)[:number])
     if index >= len(recipes):
         raise InternalCompilerError(f"the kernel has descriptor {index}, but the launcher makes {len(recipes)}")
-    return [int(n) for n in recipes[index]["box"]], int(recipes[index]["swizzle"])
+    return recipes[index]
+
+
+def _host_box(ctx: Any, desc: Any) -> tuple[Sequence[int], int] | None:
+    """(box, swizzle) of the tensor map."""
+    recipe = _recipe(ctx, desc)
+    return None if recipe is None else ([int(n) for n in recipe["box"]], int(recipe["swizzle"]))
 
 
 def _tile(ctx: Any, desc: Any, value: Any, rank: int) -> tuple[Any, Plan]:
@@ -200,7 +206,26 @@ def lower_local_to_global(ctx: Any, op: Any) -> None:
 
 
 def lower_reduce(ctx: Any, op: Any) -> None:
-    _lower_out(ctx, op, f"cp.reduce.async.bulk.tensor .{text(op, 'kind')}")
+    """The element type is the tensor map's (PTX ISA, "cp.reduce.async.bulk.tensor"; its table of operations by type is that of
+    "cp.reduce.async.bulk")."""
+    kind, element = text(op, "kind"), str(ctx.get(op.operands[1]).element_type)
+    allowed = {"f16": ("fadd", "fmin", "fmax"), "bf16": ("fadd", "fmin", "fmax"), "f32": ("fadd",), "f64": ("fadd",),
+               "i32": ("add", "min", "max", "umin", "umax", "and", "or", "xor"),
+               "i64": ("add", "min", "max", "umin", "umax", "and", "or", "xor")}.get(element, ())
+    if kind not in allowed:
+        raise UnsupportedOnTargetError(f"nvidia: no bulk tensor reduction {kind} of {element}"
+                                       + (f"; allowed: {', '.join(allowed)}" if allowed else "; 32 and 64 bits, f16 and bf16 have some"))
+    _check_sign(ctx, op.operands[0], kind)
+    _lower_out(ctx, op, f"cp.reduce.async.bulk.tensor .{kind[1:] if kind[0] in 'fu' else kind}")
+
+
+def _check_sign(ctx: Any, desc: Any, kind: str) -> None:
+    """Minima and maxima go by the sign that the tensor map's type has."""
+    recipe = _recipe(ctx, desc)
+    if recipe is None or kind not in ("min", "max", "umin", "umax"):
+        return
+    if str(recipe["dtype"]).startswith("u") != (kind[0] == "u"):
+        raise InternalCompilerError(f"a bulk reduction {kind} through a descriptor of {recipe['dtype']}: its sign is the other one")
 
 
 def lower_store_wait(ctx: Any, op: Any) -> None:

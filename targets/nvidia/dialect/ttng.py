@@ -17,7 +17,7 @@ from tilewright.dialects.ttg import MemDescType
 
 IntegerAttr = StringAttr = BoolAttr = Any
 ARRIVE_SCOPES = ("thread", "warp", "warp_group")
-REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
+REDUCTIONS = ("add", "fadd", "min", "max", "umin", "umax", "fmin", "fmax", "and", "or", "xor")  # those of tt.descriptor_reduce
 MAX_TX_BYTES = (1 << 20) - 1  # what one phase of an mbarrier can count (PTX ISA, "mbarrier: contents")
 
 
@@ -265,7 +265,10 @@ class AsyncTMACopyLocalToGlobalOp(TTNG.Operation, name="async_tma_copy_local_to_
 
 
 class AsyncTMAReduceOp(TTNG.Operation, name="async_tma_reduce"):
-    """As async_tma_copy_local_to_global, but ``src`` is combined with what is there by ``kind``, element by element."""
+    """As async_tma_copy_local_to_global, but ``src`` is combined with what is there by ``kind``, element by element.
+
+    Integers have 32 or 64 bits; f16 and bf16 have fadd, fmin and fmax, f32 and f64 fadd.
+    """
 
     kind: StringAttr
     desc: ext.Operand[Any]

@@ -96,11 +96,13 @@ def test_a_tile_must_begin_with_the_pattern():
 T2 = memdesc((64, 128), "f16", SWIZZLED[16][128])
 D2, D3 = desc((64, 128), "f16"), desc((1, 64, 128), "f16")
 ONE = memdesc((64,), "f32", PLAIN[1])
+TI, DI = memdesc((64, 32), "i32", SWIZZLED[32][128]), desc((64, 32), "i32")
 D1, D5 = desc((64,), "f32"), desc((1, 1, 1, 1, 64), "f32")
-ARGS = f"%i: i32, %j: i32, %p: i1, %d: {D2}, %d3: {D3}, %d1: {D1}, %d5: {D5}"
+ARGS = f"%i: i32, %j: i32, %p: i1, %d: {D2}, %d3: {D3}, %d1: {D1}, %d5: {D5}, %di: {DI}"
 SETUP = f'''  %true = arith.constant true
   %bar = "ttg.local_alloc"() : () -> {BAR}
   %t = "ttg.local_alloc"() : () -> {T2}
+  %ti = "ttg.local_alloc"() : () -> {TI}
   %v = "ttg.local_alloc"() : () -> {ONE}
   %w = "ttg.local_alloc"() : () -> {memdesc((128, 64), "f16", SWIZZLED[16][128])}
   %half = "ttg.memdesc_subslice"(%w) {{offsets = array<i32: 64, 0>}} : ({memdesc((128, 64), "f16", SWIZZLED[16][128])}) -> {memdesc((64, 64), "f16", SWIZZLED[16][128])}
@@ -119,6 +121,7 @@ def store(d, dt, src, mt, coords, name="async_tma_copy_local_to_global", attribu
 LOAD = r"cp\.async\.bulk\.tensor\.{}d\.shared::cluster\.global\.mbarrier::complete_tx::bytes{} \[%r\d+\], \[%rd\d+, {}\], \[%r\d+\]{};"
 STORE = r"{}\.{}d\.global\.shared::cta{}\.bulk_group{} \[%rd\d+, {}\], \[%r\d+\]{};.*cp\.async\.bulk\.commit_group;"
 R2, R3, R5 = (r"{" + ", ".join([r"%r\d+"] * n) + "}" for n in (2, 3, 5))
+REDUCED = {"f16": ("%d", D2, "%t", T2), "i32": ("%di", DI, "%ti", TI)}
 FORMS = [
     ("load_2d", load("%d", D2, "%t", T2, ("%i", "%j")), LOAD.format(2, "", R2, ""), 2),
     ("load_3d", load("%d3", D3, "%t", T2, ("%i", "%j", "%i")), LOAD.format(3, "", R3, ""), 2),
@@ -133,8 +136,10 @@ FORMS = [
     ("store_2d", store("%d", D2, "%t", T2, ("%i", "%j")), STORE.format(r"cp\.async\.bulk\.tensor", 2, "", "", R2, ""), 1),
     ("store_slice", store("%d", D2, "%half", HALF, ("%i", "%j")), STORE.format(r"cp\.async\.bulk\.tensor", 2, "", "", R2, ""), 1),
     ("store_evict", store("%d", D2, "%t", T2, ("%i", "%j"), attributes='evict = "evict_first"'), STORE.format(r"cp\.async\.bulk\.tensor", 2, "", r"\.L2::cache_hint", R2, r", %rd\d+"), 1),
-    *((f"reduce_{kind}", store("%d", D2, "%t", T2, ("%i", "%j"), "async_tma_reduce", f'kind = "{kind}"'),
-       STORE.format(r"cp\.reduce\.async\.bulk\.tensor", 2, rf"\.{kind}", "", R2, ""), 1) for kind in ("add", "min", "max", "and", "or", "xor")),
+    *((f"reduce_{kind}_{e}", store(*REDUCED[e], ("%i", "%j"), "async_tma_reduce", f'kind = "{kind}"'),
+       STORE.format(r"cp\.reduce\.async\.bulk\.tensor", 2, rf"\.{ptx}", "", R2, ""), 1) for e, kind, ptx in (
+        ("f16", "fadd", "add"), ("f16", "fmin", "min"), ("f16", "fmax", "max"), ("i32", "add", "add"), ("i32", "min", "min"), ("i32", "umin", "min"),
+        ("i32", "max", "max"), ("i32", "umax", "max"), ("i32", "and", "and"), ("i32", "or", "or"), ("i32", "xor", "xor"))),
     ("store_wait", '"ttng.tma_store_wait"() {pendings = 1 : i32} : () -> ()', r"cp\.async\.bulk\.wait_group\.read 1;", 1),
     ("store_complete", '"ttng.tma_store_wait"() {pendings = 0 : i32, complete} : () -> ()', r"cp\.async\.bulk\.wait_group 0;", 1),
     ("prefetch", f'"ttng.prefetch_tensormap"(%d) : ({D2}) -> ()', r"prefetch\.tensormap \[%rd\d+\];", 1),
@@ -162,8 +167,8 @@ def test_panels_addresses_and_coordinates():
 
 def test_descriptors_are_grid_constants():
     found = lower(module(SETUP + load("%d", D2, "%t", T2, ("%i", "%j")), ARGS))
-    assert found.llir.count('byval([128 x i8]) align 64 "nvvm.grid_constant"') == 4
-    assert found.ptx.count(".param .align 64 .b8 k_param_") == 4 and ".local" not in found.ptx
+    assert found.llir.count('byval([128 x i8]) align 64 "nvvm.grid_constant"') == 5
+    assert found.ptx.count(".param .align 64 .b8 k_param_") == 5 and ".local" not in found.ptx
     assert re.search(r"mov\.b64\s+(%rd\d+), k_param_3;.*cvta\.param\.u64\s+%rd\d+, \1;", found.ptx, re.S)
     assert found.usage["stack"] == 0
 
@@ -206,6 +211,8 @@ def test_metadata_decides_the_box():
      InternalCompilerError, "multiples of 128"),
     (load("%d", D2, "%t", T2, ("%i",)), Exception, "needs 2 i32 coordinates"),
     (store("%d", D2, "%t", T2, ("%i", "%j"), "async_tma_reduce", 'kind = "mul"'), Exception, "kind must be one of"),
+    (store("%d", D2, "%t", T2, ("%i", "%j"), "async_tma_reduce", 'kind = "add"'), UnsupportedOnTargetError, "allowed: fadd, fmin, fmax"),
+    (store("%di", DI, "%ti", TI, ("%i", "%j"), "async_tma_reduce", 'kind = "fmax"'), UnsupportedOnTargetError, "no bulk tensor reduction fmax of i32"),
 ])
 def test_refused(body, error, message):
     with pytest.raises(error, match=message):
@@ -217,3 +224,12 @@ def test_older_architectures_have_no_descriptor_arguments():
         ensure_dialects(*TARGET.dialects())
     with pytest.raises(UnsupportedOnTargetError, match="sm_80 has no bulk tensor copies"):
         lower(module("", f"%d: {D2}"), arch="sm_80", assembled=False)
+
+
+def test_minima_go_by_the_descriptors_sign():
+    text = module(SETUP + store("%di", DI, "%ti", TI, ("%i", "%j"), "async_tma_reduce", 'kind = "umin"'), ARGS)
+    recipes = [{"box": [64, 32], "swizzle": 128, "dtype": t} for t in ("f16", "f16", "f16", "f16", "u32")]
+    lower(text, host={"descriptors": recipes}, assembled=False)
+    recipes[4]["dtype"] = "i32"
+    with pytest.raises(InternalCompilerError, match="umin through a descriptor of i32"):
+        lower(text, host={"descriptors": recipes}, assembled=False)
