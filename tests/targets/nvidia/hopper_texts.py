@@ -14,8 +14,12 @@ from tilewright.dialects.lowering.translate import translate_to_llvm_ir
 from tilewright.dialects.passes import allocate_shared_memory, insert_barriers
 from tilewright.dialects.pipeline import PassContext
 from tilewright.dialects.printer import print_module
+from tilewright.dialects.simt import SimtExecutor
+from tilewright.dialects.simt.executor import Opaque
 from tilewright.targets.nvidia.emit import assemble, emit_ptx
 from tilewright.targets.nvidia.options import NvidiaOptions
+from tilewright.targets.nvidia.simulate import semantics
+from tilewright.targets.nvidia.simulate_bulk import TensorMap
 from tilewright.targets.nvidia.target import TARGET
 
 BARRIER = "#ttg.swizzled_shared<1 : i32, 1 : i32, 1 : i32, array<i32: 0>>"
@@ -78,6 +82,20 @@ def lower(text, num_warps=4, host=None, arch="sm_90a", assembled=True, **options
     ptx = emit_ptx(llir, arch)
     usage = assemble(ptx, arch)[1] if assembled else {}
     return Lowered(ttgir, parsed, llir, ptx, metadata, usage)
+
+
+def execute(lowered, args, grid=(1,), **checks):
+    """Run a lowered kernel in the simulator, producer warps included. ``args``: numpy arrays, ints, and TensorMaps."""
+    with mlir_context():
+        warps = lowered.metadata.get("total_warps", lowered.metadata["num_warps"])
+        executor = SimtExecutor(lowered.llvm, "k", 32 * warps, 32, lowered.metadata["shared"], semantics(), **{"check_uninitialised": True, **checks})
+        executor.run(grid, [Opaque(a) if isinstance(a, TensorMap) else a for a in args], whole_process=True)
+
+
+def tensor_map(array, box, swizzle, dtype="fp16", shape=None):
+    """A row-major numpy array as the launcher would describe it."""
+    strides = tuple(s // array.itemsize for s in array.strides)
+    return TensorMap(array.ctypes.data, dtype, array.itemsize, tuple(shape or array.shape), strides, tuple(box), swizzle)
 
 
 # ------------------------------------------------------------------------------------------------------------ kernels
