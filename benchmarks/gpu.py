@@ -1,265 +1,367 @@
-"""Run the five example kernels under Tilewright and Triton in one process on one GPU, the same inputs and configurations.
+"""Every benchmark kernel under Tilewright and Triton in one process on one GPU: the same inputs, the same candidates, each its own best.
 
-    python benchmarks/gpu.py [--kernels add,softmax,…] [--quick] [--json FILE]
+    python benchmarks/gpu.py [--kernels matmul8192,attention128] [--candidates N] [--json OUT] [--resume] [--time-budget S] [--total S]
+                             [--tilewright-only] [--list] [--write-performance]
 
-Each kernel is first compared with float64 (outputs poisoned with NaN). Times are medians of event pairs, L2 flushed before each
-launch, on random data. ``limit``: bytes over the measured copy bandwidth, or the ratio to the framework's own kernel.
-Needs torch with a GPU; without Triton only Tilewright's column is filled.
+Per case (cases.py): outputs full of NaN, compared with float64 first; each candidate timed briefly; then the best of each side and the
+library's kernels in turns. A time is the median of event pairs, L2 flushed before each, on random data. Candidates are compiled ahead in
+other processes. What goes wrong on one side is printed in one line. A kernel that hangs or breaks the context ends the measuring process;
+it is noted, and a new process goes on with the next candidate.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import datetime
 import json
+import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
-EXAMPLES = HERE.parent / "examples"
-sys.path.insert(0, str(EXAMPLES))
+sys.path.insert(0, str(HERE))
+
+from cases import Case, all_cases
+from checking import array, check, prepared
+from compile_ahead import Ahead, first_line
+from frameworks import Framework
+
+BROKEN = 3  # exit status of a measuring process that must be started anew
+HANG_SECONDS = 25.0
+ROUNDS = 5
 
 
-def peer_modules() -> dict[str, Any] | None:
-    """The examples over again with ``triton`` in place of ``tilewright``, or None where there is no Triton."""
-    try:
-        importlib.import_module("triton")
-    except ImportError:
-        return None
-    folder = pathlib.Path(tempfile.mkdtemp())
-    names = [f.stem for f in EXAMPLES.glob("*.py") if f.stem != "common"]
-    for name in names:
-        text = (EXAMPLES / f"{name}.py").read_text()
-        text = text.replace("import tilewright as triton", "import triton").replace("import tilewright.", "import triton.")
-        text = text.replace("from matmul import", "from peer_matmul import")
-        (folder / f"peer_{name}.py").write_text(text)
-    sys.path.insert(0, str(folder))
-    return {name: importlib.import_module(f"peer_{name}") for name in names}
+# --------------------------------------------------------------------------------------------------------------- state
+class State:
+    """What is known so far, kept on disk after every step: {"device": …, "rows": {case: row}, "bad": {"framework case index": why}}."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        self.data: dict[str, Any] = {"rows": {}, "bad": {}}
+        if path.exists():
+            self.data.update(json.loads(path.read_text()))
+
+    def save(self) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self.data, indent=1))
+        temporary.replace(self.path)
 
 
-def our_modules() -> dict[str, Any]:
-    return {f.stem: importlib.import_module(f.stem) for f in EXAMPLES.glob("*.py")}
+class Watchdog:
+    """Ends the process where the work between ``begin`` and ``end`` takes longer than allowed: a hung kernel cannot be stopped otherwise."""
+
+    def __init__(self, state: State):
+        self.state, self.deadline, self.what = state, float("inf"), ""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def begin(self, what: str, seconds: float = HANG_SECONDS) -> None:
+        self.what, self.deadline = what, time.monotonic() + seconds
+
+    def end(self) -> None:
+        self.deadline = float("inf")
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(0.25)
+            if time.monotonic() > self.deadline:
+                print(f"  {self.what}: no end after {HANG_SECONDS:.0f} s", flush=True)
+                self.state.data["bad"][self.what] = "hangs"
+                self.state.save()
+                os._exit(BROKEN)
 
 
-def bench(fn: Callable[[], Any], budget_ms: float = 200.0) -> float:
-    """Median milliseconds of one call, the L2 cache flushed before each."""
-    import torch
+# ------------------------------------------------------------------------------------------------------------- measuring
+class Cuda:
+    """The GPU that torch has. Another device (a test's) offers the same."""
 
-    flush = torch.empty(256 * 2**20 // 4, dtype=torch.int32, device="cuda")
-    for _ in range(3):
-        fn()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    fn()
-    torch.cuda.synchronize()
-    once = max((time.perf_counter() - begin) * 1e3, 0.02)
-    n = int(max(10, min(100, budget_ms / once)))
-    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(n)]
-    for a, b in pairs:
-        flush.zero_()
-        a.record()
-        fn()
-        b.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in pairs)
+    name = "cuda"
 
+    def __init__(self) -> None:
+        import torch
 
-class Case:
-    """One kernel at one size. ``launch(modules, config)`` runs it and returns the output; ``work`` is bytes or flops."""
+        self.torch = torch
+        self.flush: Any = None
 
-    def __init__(self, name: str, unit: str, work: float, launch: Callable[..., Any], reference: Callable[[], Any], bound: float,
-                 library: Callable[[], Any] | None, configs: list[dict[str, Any]]):
-        self.name, self.unit, self.work, self.launch, self.reference = name, unit, work, launch, reference
-        self.bound, self.library, self.configs = bound, library, configs
+    @property
+    def arch(self) -> int:
+        major, minor = self.torch.cuda.get_device_capability()
+        return 10 * major + minor
 
-    def rate(self, ms: float) -> float:
-        return self.work / ms / (1e6 if self.unit == "GB/s" else 1e9)
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize()
 
+    def samples(self, fn: Callable[[], Any], n: int) -> list[float]:
+        """Milliseconds of n calls, L2 flushed before each; the flush also covers the host's time for the launch."""
+        event = self.torch.cuda.Event
+        if self.flush is None:
+            self.flush = self.torch.empty(512 * 2**20 // 4, dtype=self.torch.int32, device="cuda")
+        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(n)]
+        for a, b in pairs:
+            self.flush.zero_()
+            a.record()
+            fn()
+            b.record()
+        self.synchronize()
+        return [a.elapsed_time(b) for a, b in pairs]
 
-def cases() -> dict[str, Callable[[], Case]]:
-    import torch
+    def copy_bandwidth(self) -> float:
+        """GB/s of a copy within the device, bytes read and written counted."""
+        a = self.torch.empty(2**30, dtype=self.torch.uint8, device="cuda")
+        b = self.torch.empty_like(a)
+        return 2 * 2**30 / statistics.median(self.samples(lambda: b.copy_(a), 25)[5:]) / 1e6
 
-    def rnd(*shape: int, dtype: Any) -> Any:
-        return torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype)
+    def facts(self) -> dict[str, Any]:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return {"device": self.torch.cuda.get_device_name(), "driver": subprocess.run(command, capture_output=True, text=True).stdout.strip(),
+                "torch": self.torch.__version__, "cuda": self.torch.version.cuda, "cudnn": self.torch.backends.cudnn.version()}
 
-    def nan_like(x: Any, shape: Any = None) -> Any:
-        return torch.full(shape or x.shape, float("nan"), device="cuda", dtype=x.dtype)
-
-    def add() -> Case:
-        n = 2**27
-        x, y = rnd(n, dtype=torch.float32), rnd(n, dtype=torch.float32)
-        z = nan_like(x)
-
-        def launch(m: Any, c: dict[str, Any]) -> Any:
-            m["vector_add"].add_kernel[((n + c["BLOCK"] - 1) // c["BLOCK"],)](x, y, z, n, **c)
-            return z
-
-        return Case("add 2^27 fp32", "GB/s", 12.0 * n, launch, lambda: x.double() + y.double(), 1e-6, lambda: torch.add(x, y, out=z),
-                    [{"BLOCK": b, "num_warps": w} for b, w in ((1024, 4), (2048, 8), (4096, 8))])
-
-    def softmax() -> Case:
-        rows, cols = 8192, 4096
-        x = rnd(rows, cols, dtype=torch.bfloat16)
-        z = nan_like(x)
-
-        def launch(m: Any, c: dict[str, Any]) -> Any:
-            m["softmax"].softmax_kernel[(rows,)](z, x, cols, cols, rows, cols, BLOCK=4096, **c)
-            return z
-
-        return Case("softmax 8192x4096 bf16", "GB/s", 4.0 * rows * cols, launch, lambda: torch.softmax(x.double(), 1), 8e-3,
-                    lambda: torch.softmax(x, 1), [{"num_warps": w} for w in (4, 8, 16)])
-
-    def layer_norm() -> Case:
-        rows, cols = 8192, 8192
-        x, w, b = rnd(rows, cols, dtype=torch.float16), rnd(cols, dtype=torch.float16), rnd(cols, dtype=torch.float16)
-        y = nan_like(x)
-        mean, rstd = (torch.empty(rows, device="cuda") for _ in range(2))
-
-        def launch(m: Any, c: dict[str, Any]) -> Any:
-            m["layer_norm"].layer_norm_kernel[(rows,)](x, y, w, b, mean, rstd, cols, cols, 1e-5, **c)
-            return y
-
-        norm = torch.nn.functional.layer_norm
-        return Case("layer_norm 8192x8192 fp16", "GB/s", 4.0 * rows * cols, launch,
-                    lambda: norm(x.double(), (cols,), w.double(), b.double(), 1e-5), 1e-3, lambda: norm(x, (cols,), w, b, 1e-5),
-                    [{"BLOCK": blk, "num_warps": nw} for blk, nw in ((2048, 8), (4096, 8), (8192, 8), (8192, 16))])
-
-    def matmul(size: int) -> Callable[[], Case]:
-        def make() -> Case:
-            m_, n_, k_ = size, size, size
-            x, w, b = rnd(m_, k_, dtype=torch.float16), rnd(k_, n_, dtype=torch.float16), rnd(n_, dtype=torch.float16)
-            y = nan_like(x, (m_, n_))
-
-            def launch(m: Any, c: dict[str, Any]) -> Any:
-                grid = (-(-m_ // c["BLOCK_M"]) * -(-n_ // c["BLOCK_N"]),)
-                m["matmul"].matmul_kernel[grid](x, w, b, y, m_, n_, k_, *x.stride(), *w.stride(), *y.stride(), GROUP_M=8,
-                                                RELU=True, PRECISION="tf32", **c)
-                return y
-
-            return Case(f"matmul {size}^3 fp16 bias relu", "TFLOP/s", 2.0 * m_ * n_ * k_, launch,
-                        lambda: torch.relu(x[:512].double() @ w.double() + b.double()), 2e-3,
-                        lambda: torch.relu(torch.addmm(b, x, w)),
-                        [{"BLOCK_M": bm, "BLOCK_N": bn, "BLOCK_K": bk, "num_warps": nw, "num_stages": s}
-                         for bm, bn, bk, nw, s in ((128, 128, 64, 4, 3), (128, 128, 32, 4, 4), (128, 256, 64, 8, 3), (128, 128, 64, 8, 4))])
-
-        return make
-
-    def attention(dim: int, causal: bool) -> Callable[[], Case]:
-        def make() -> Case:
-            heads, n = 64, 4096
-            q, k, v = (rnd(heads, n, dim, dtype=torch.bfloat16) for _ in range(3))
-            o = nan_like(q)
-            strides = [s for t in (q, k, v, o) for s in t.stride()[:2]]
-
-            def launch(m: Any, c: dict[str, Any]) -> Any:
-                m["attention"].attention_kernel[(-(-n // c["BLOCK_M"]), heads)](
-                    q, k, v, o, *strides, n, 1.4426950408889634 / dim**0.5, HEAD_DIM=dim, CAUSAL=causal, PRECISION="tf32", **c)
-                return o
-
-            def reference() -> Any:
-                s = q[:2].double() @ k[:2].double().transpose(1, 2) / dim**0.5
-                if causal:
-                    s = s.masked_fill(~torch.ones(n, n, dtype=torch.bool, device="cuda").tril(), float("-inf"))
-                return torch.softmax(s, -1) @ v[:2].double()
-
-            sdpa = torch.nn.functional.scaled_dot_product_attention
-            return Case(f"attention D={dim}{' causal' if causal else ''} N=4096 bf16", "TFLOP/s",
-                        4.0 * heads * n * n * dim * (0.5 if causal else 1.0), launch, reference, 8e-3,
-                        lambda: sdpa(q[None], k[None], v[None], is_causal=causal),
-                        [{"BLOCK_M": 128, "BLOCK_N": bn, "num_warps": nw, "num_stages": s} for bn, nw, s in ((64, 4, 3), (64, 8, 3), (128, 8, 3), (32, 4, 4))])
-
-        return make
-
-    return {"add": add, "softmax": softmax, "layer_norm": layer_norm, "matmul4096": matmul(4096), "matmul8192": matmul(8192),
-            "attention64": attention(64, False), "attention128": attention(128, False), "attention64c": attention(64, True)}
+    def release(self) -> None:
+        self.torch.cuda.empty_cache()
 
 
-def best(case: Case, modules: dict[str, Any], reference: Any) -> tuple[float, float, dict[str, Any], str]:
-    """(milliseconds, error, configuration, note) of the fastest right configuration."""
-    found: tuple[float, float, dict[str, Any], str] = (float("nan"), float("nan"), {}, "")
-    for config in case.configs:
+def quick(device: Any, fn: Callable[[], Any], budget_ms: float = 40.0) -> float:
+    """Median of a few calls after two to warm up."""
+    once = min(device.samples(fn, 2))
+    return statistics.median(device.samples(fn, int(max(3, min(20, budget_ms / max(once, 0.01))))))
+
+
+def frameworks(tilewright_only: bool) -> list[Framework]:
+    found = [Framework("tilewright")]
+    if not tilewright_only:
         try:
-            out = case.launch(modules, config)
-            got = out[: reference.shape[0]].double()
-            err = float((got - reference).norm() / reference.norm())
-            if not err <= case.bound:
-                print(f"  WRONG {case.name} {config}: error {err:.2e} over {case.bound:.0e}", flush=True)
-                found = (*found[:3], found[3] + f" wrong:{config}")
-                continue
-            ms = bench(lambda c=config: case.launch(modules, c))
-        except Exception as e:  # noqa: BLE001 - one configuration that does not fit must not end the table
-            print(f"  {case.name} {config}: {type(e).__name__}: {str(e)[:300]}", flush=True)
-            continue
-        if not ms >= found[0]:
-            found = (ms, err, config, found[3])
+            found.append(Framework("triton"))
+        except ImportError:
+            print("no Triton here: Tilewright only")
     return found
 
 
-def launch_overhead(modules: dict[str, Any]) -> float:
-    """Host microseconds of one launch: three tensors, one int, one constexpr, a grid of one program."""
-    import torch
+class Runner:
+    def __init__(self, args: argparse.Namespace, state: State, device: Any, sides: list[Framework]):
+        self.args, self.state, self.device, self.frameworks = args, state, device, sides
+        self.watchdog = Watchdog(state)
+        self.stop = args.deadline
+        self.ahead: Ahead | None = None
 
-    x = torch.randn(16, device="cuda")
-    kernel = modules["vector_add"].add_kernel
-    for _ in range(200):
-        kernel[(1,)](x, x, x, 16, BLOCK=16)
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(1000):
-            kernel[(1,)](x, x, x, 16, BLOCK=16)
-        times.append((time.perf_counter() - begin) * 1e3)
-        torch.cuda.synchronize()
-    return statistics.median(times)
+    def indices(self, case: Case) -> range:
+        return range(len(case.candidates[: self.args.candidates or None]))
+
+    def start_compiling(self, cases: list[Case]) -> None:
+        tasks = [(f.name, c.name, i) for c in cases for i in self.indices(c) for f in self.frameworks
+                 if f"{f.name} {c.name} {i}" not in self.state.data["bad"]]
+        self.ahead = Ahead(tasks, self.device.arch, max(2, (os.cpu_count() or 4) - 2))
+
+    def candidate(self, case: Case, b: dict[str, Any], reference: dict[str, Any], framework: Framework, index: int) -> dict[str, Any]:
+        """One candidate of one side: {"ms", "error", …} or {"failed": line}."""
+        what = f"{framework.name} {case.name} {index}"
+        if what in self.state.data["bad"]:
+            return {"failed": self.state.data["bad"][what]}
+        failed = self.ahead.wait((framework.name, case.name, index), 60.0) if self.ahead else ""
+        if failed:
+            return {"failed": failed}
+        self.watchdog.begin(what)
+        try:
+            run, kernels = prepared(case, b, case.candidates[index], framework)
+            error, wrong = check(case, b, run, reference, self.device.synchronize)
+            if wrong:
+                return {"failed": wrong, "error": error}
+            ms = quick(self.device, run)
+            return {"ms": ms, "error": error, "regs": [getattr(k, "n_regs", None) for k in kernels],
+                    "spills": [getattr(k, "n_spills", None) for k in kernels]}
+        except Exception as e:  # noqa: BLE001 - one candidate that fails must not end the table
+            line = first_line(e)
+            try:
+                self.device.synchronize()
+            except Exception:  # noqa: BLE001 - the context is lost
+                print(f"  {what}: {line}; the device's context is lost, starting anew", flush=True)
+                self.state.data["bad"][what] = line
+                self.state.save()
+                os._exit(BROKEN)
+            return {"failed": line}
+        finally:
+            self.watchdog.end()
+
+    def case(self, case: Case) -> None:
+        begin = time.monotonic()
+        import torch
+
+        torch.manual_seed(time.time_ns() % 2**31)
+        self.watchdog.begin(f"reference {case.name} 0", 120.0)
+        b = case.buffers(lambda shape, dtype, fill: array(shape, dtype, fill, self.device.name))
+        case.prepare(b)
+        reference = case.reference(b)
+        self.device.synchronize()
+        self.watchdog.end()
+        tried: dict[str, list[dict[str, Any]]] = {f.name: [] for f in self.frameworks}
+        for index in self.indices(case):
+            late = time.monotonic() - begin > self.args.time_budget or time.monotonic() > self.stop
+            for framework in self.frameworks:
+                result = {"failed": "not tried: time"} if late else self.candidate(case, b, reference, framework, index)
+                tried[framework.name].append(result)
+                text = f"{case.rate(result['ms']):8.1f} {case.unit}" if "ms" in result else result["failed"]
+                print(f"  {case.name} {index} {framework.name:10} {text}  {json.dumps(case.candidates[index])}", flush=True)
+        if self.ahead:
+            self.ahead.drop(case.name)
+        self.state.data["rows"][case.name] = self.finals(case, b, tried)
+        self.state.save()
+        print(line_of(self.state.data["rows"][case.name]), flush=True)
+
+    def finals(self, case: Case, b: dict[str, Any], tried: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+        """The best of each side and the library's kernels in turns."""
+        turns: dict[str, Callable[[], Any]] = {}
+        sides: dict[str, Any] = {}
+        for framework in self.frameworks:
+            good = [(r["ms"], i) for i, r in enumerate(tried[framework.name]) if "ms" in r]
+            if good:
+                index = min(good)[1]
+                sides[framework.name] = {"index": index, "config": case.candidates[index], **tried[framework.name][index]}
+                turns[framework.name] = prepared(case, b, case.candidates[index], framework)[0]
+        notes: list[str] = [f"{n}: {r['failed']}" for n, rs in tried.items() for r in rs if r.get("failed", "").startswith(("WRONG", "hangs"))]
+        libraries: dict[str, float] = {}
+        try:
+            for name, fn in case.libraries(b).items():
+                fn()
+                turns[f"library {name}"] = fn
+        except Exception as e:  # noqa: BLE001 - a library that lacks the kernel
+            print(f"  {case.name} library: {first_line(e)}", flush=True)
+        times: dict[str, list[float]] = {name: [] for name in turns}
+        self.watchdog.begin(f"finals {case.name} 0", 60.0)
+        for _ in range(ROUNDS):
+            for name, fn in turns.items():
+                fn()
+                once = max(self.device.samples(fn, 1)[0], 0.01)
+                times[name].append(statistics.median(self.device.samples(fn, int(max(3, min(20, 30.0 / once))))))
+        self.watchdog.end()
+        for name, measured in times.items():
+            ms = statistics.median(measured)
+            if name.startswith("library "):
+                libraries[name.removeprefix("library ")] = ms
+            else:
+                sides[name] |= {"ms": ms, "runs": measured}
+        return {"case": case.name, "title": case.title, "unit": case.unit, "work": case.work, "peak": case.peak, "sides": sides,
+                "libraries": libraries, "copy": self.state.data["copy"], "notes": notes, "tried": tried,
+                "date": datetime.date.today().isoformat()}
+
+    def launch_overhead(self) -> None:
+        """Host microseconds of a launch, per signature."""
+        import torch
+
+        rows: dict[str, dict[str, float]] = {}
+        for framework in self.frameworks:
+            x = [torch.randn(4096, device=self.device.name) for _ in range(5)]
+            square = [torch.randn(64, 64, device=self.device.name) for _ in range(2)]
+            descriptors = [framework.descriptor(t, (64, 64), (64, 64)) for t in square]
+            calls = {"arguments_3": (x[0], x[1], 64), "arguments_7": (*x[:3], 64, 2, 3, 0.5),
+                     "arguments_19": (*x, 16, 17, 18, 19, 2, 3, 4, 5, 6, 7, 8, 9, 0.5, 0.25), "descriptors_2": (*descriptors, 64)}
+            for name, args in calls.items():
+                try:
+                    kernel = framework.kernel("launch", name)
+                    for _ in range(200):
+                        kernel[(1,)](*args, BLOCK=64)
+                    self.device.synchronize()
+                    times = []
+                    for _ in range(7):
+                        begin = time.perf_counter()
+                        for _ in range(500):
+                            kernel[(1,)](*args, BLOCK=64)
+                        times.append((time.perf_counter() - begin) * 2e3)
+                        self.device.synchronize()
+                    rows.setdefault(name, {})[framework.name] = statistics.median(times)
+                except Exception as e:  # noqa: BLE001 - a side that lacks descriptors
+                    print(f"  launch {name} {framework.name}: {first_line(e)}", flush=True)
+        self.state.data["launch"] = rows
+        self.state.save()
+        for name, row in rows.items():
+            print(f"launch {name}: " + ", ".join(f"{k} {v:.1f} µs" for k, v in row.items()), flush=True)
+
+    def describe(self) -> None:
+        data = self.state.data
+        data.setdefault("copy", self.device.copy_bandwidth())
+        data |= {**self.device.facts(), "date": datetime.date.today().isoformat(), "versions": {f.name: f.version for f in self.frameworks}}
+        self.state.save()
+        print(f"{data['device']}, driver {data['driver']}, torch {data['torch']}, copy {data['copy']:.0f} GB/s", flush=True)
 
 
-def copy_bandwidth() -> float:
-    """GB/s of a device-to-device copy, bytes read and written counted."""
-    import torch
+def line_of(row: dict[str, Any]) -> str:
+    from write_performance import table_row
 
-    a = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    b = torch.empty_like(a)
-    return 2 * 2**30 / bench(lambda: b.copy_(a)) / 1e6
+    return table_row(row)
+
+
+def measure(args: argparse.Namespace, names: list[str], cases: dict[str, Case], device: Any, sides: list[Framework]) -> None:
+    """What a measuring process does."""
+    state = State(pathlib.Path(args.json))
+    todo = [cases[n] for n in names if n != "launch" and n not in state.data["rows"]]
+    runner = Runner(args, state, device, sides)
+    runner.describe()
+    if todo and not args.no_ahead:
+        runner.start_compiling(todo)
+    for case in todo:
+        if time.monotonic() > runner.stop:
+            print(f"out of time before {case.name}; --resume goes on from here", flush=True)
+            break
+        try:
+            runner.case(case)
+        except Exception as e:  # noqa: BLE001 - one case that fails must not end the table
+            print(f"{case.name}: {first_line(e)}", flush=True)
+            state.data["bad"][f"case {case.name} 0"] = first_line(e)
+            state.save()
+        device.release()
+    if runner.ahead:
+        runner.ahead.close()
+    if "launch" in names and time.monotonic() < runner.stop + 10:
+        time.sleep(1.0)  # the compiling processes end
+        runner.launch_overhead()
 
 
 def main() -> None:
-    import torch
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kernels", default="")
-    parser.add_argument("--json", default="")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", default="", help="names of --list with commas between; all by default")
+    parser.add_argument("--json", default="", help="the results, written after every kernel")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that --json has")
+    parser.add_argument("--candidates", type=int, default=0, help="only the first N configurations of each kernel")
+    parser.add_argument("--tilewright-only", action="store_true")
+    parser.add_argument("--time-budget", type=float, default=45.0, help="seconds of one kernel, after which no more candidates are tried")
+    parser.add_argument("--total", type=float, default=540.0, help="seconds of the whole, after which nothing new is begun")
+    parser.add_argument("--no-ahead", action="store_true", help="compile in the measuring process")
+    parser.add_argument("--write-performance", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--child", type=float, default=0.0, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    ours, peer = our_modules(), peer_modules()
-    made = cases()
-    rows: list[dict[str, Any]] = []
-    copy = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {copy:.0f} GB/s", flush=True)
-    for name in args.kernels.split(",") if args.kernels else made:
-        torch.manual_seed(time.time_ns() % 2**31)
-        case = made[name]()
-        reference = case.reference()
-        mine = best(case, ours, reference)
-        theirs = best(case, peer, reference) if peer else (float("nan"), float("nan"), {}, "")
-        library = bench(case.library) if case.library else float("nan")
-        rows.append({"kernel": case.name, "unit": case.unit, "tilewright": case.rate(mine[0]), "triton": case.rate(theirs[0]),
-                     "library": case.rate(library), "ratio": theirs[0] / mine[0], "error": mine[1], "config": mine[2],
-                     "peer_config": theirs[2], "note": mine[3]})
-        print(json.dumps(rows[-1]), flush=True)
-        torch.cuda.empty_cache()
-    mine_us = launch_overhead(ours)
-    theirs_us = launch_overhead(peer) if peer else float("nan")
-    print("\n| kernel | unit | Tilewright | Triton | ratio | torch | error |\n|---|---|---|---|---|---|---|")
-    for r in rows:
-        print(f"| {r['kernel']} | {r['unit']} | {r['tilewright']:.0f} | {r['triton']:.0f} | {r['ratio']:.2f} | {r['library']:.0f} | {r['error']:.1e}{r['note']} |")
-    print(f"| launch | µs | {mine_us:.1f} | {theirs_us:.1f} | {theirs_us / mine_us:.2f} | | |")
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"copy": copy, "rows": rows, "launch": [mine_us, theirs_us]}, indent=1))
+    cases = all_cases()
+    if args.list:
+        for case in cases.values():
+            print(f"{case.name:18} {case.title}, {len(case.candidates)} candidates")
+        return
+    names = args.kernels.split(",") if args.kernels else [*cases, "launch"]
+    unknown = [n for n in names if n not in cases and n != "launch"]
+    if unknown:
+        parser.error(f"no kernel is called {', '.join(unknown)}; known are {', '.join(cases)}, launch")
+    if args.child:
+        args.deadline = args.child
+        measure(args, names, cases, Cuda(), frameworks(args.tilewright_only))
+        return
+    path = pathlib.Path(args.json or tempfile.mkdtemp() + "/gpu.json")
+    if path.exists() and not args.resume:
+        path.unlink()
+    command = [sys.executable, __file__, *sys.argv[1:], "--json", str(path), "--child", str(time.monotonic() + args.total)]
+    status = BROKEN
+    for _ in range(20):
+        status = subprocess.run(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}).returncode
+        if status != BROKEN:
+            break
+    from write_performance import table, write
+
+    print("\n" + table(json.loads(path.read_text())) if path.exists() else "nothing was measured")
+    if args.write_performance:
+        write(path)
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":
