@@ -472,6 +472,7 @@ class Consumers(Half):
             source = self.function.def_node(value)
         e.op("ttng.tma_store_wait", [], [], {"pendings": e.attr(0)})
         e.op("ttg.local_store", [], [self.map(value), buffer])
+        e.op("ttng.fence_async_shared", [], [], {"b_cluster": ir.BoolAttr.get(False)})
         operands = [desc, buffer, *map(self.map, coords)]
         if node.name == "tt.descriptor_store":
             e.op("ttng.async_tma_copy_local_to_global", [], operands)
