@@ -66,8 +66,9 @@ class TensorMap:
     def rows(self, coords: Sequence[int]) -> tuple[Array, Array, int, int]:
         """The box's innermost rows at ``coords`` (outermost first): (address of each row's first inside element, is the row inside,
         first and last-plus-one inside element)."""
-        outer = np.indices(self.box[:-1]).reshape(len(self.box) - 1, -1) + np.array(coords[:-1], np.int64)[:, None]
-        inside = np.ones(outer.shape[1] if len(self.box) > 1 else 1, bool)
+        count = int(np.prod(self.box[:-1]))
+        outer = np.indices(self.box[:-1]).reshape(len(self.box) - 1, count) + np.array(coords[:-1], np.int64)[:, None]
+        inside = np.ones(count, bool)
         address = np.full(len(inside), self.base, np.int64)
         for i in range(len(self.box) - 1):
             inside &= (outer[i] >= 0) & (outer[i] < self.shape[i])

@@ -20,7 +20,7 @@ class Kernel:
         self.num_warps, self.shared, self.sm = num_warps, shared, sm
         with mlir_context():
             args = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))
-            self.module = ir.Module.parse(f"module {{ {HEADER}\n llvm.func @k({args}) {{ llvm.return }} }}")
+            self.module = ir.Module.parse(f"module {{ {HEADER}\n llvm.func @k({args}) attributes {{nvvm.kernel}} {{ llvm.return }} }}")
             func = self.module.body.operations[1].operation
             func.regions[0].blocks[0].operations[0].operation.erase()
             b = LLVMBuilder(func)
