@@ -144,6 +144,10 @@ class Affine:
                 found = self._evaluate(v)
             except NotAffine as e:
                 found = e if type_info(v.type).shape is not None or type_info(v.type).kind == "ptr" else self._opaque(v)
+                if self._solving:  # perhaps only because a loop is being followed
+                    if isinstance(found, NotAffine):
+                        raise
+                    return found
             self._values[v] = found
         if isinstance(found, NotAffine):
             raise found
@@ -256,6 +260,8 @@ class Affine:
         return Value(tile + Poly.of(atom), exact | rewritten)
 
     def _renumber(self, x: Value, new: Callable[[int], int]) -> Value:
+        x = self.resolve(x)  # a carried tile hides the dims that it has
+
         def replace(a: Atom) -> Poly | None:
             return self.dim(new(a.payload[0]), a.payload[1]) if a.kind == "dim" else None
 
