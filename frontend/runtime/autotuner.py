@@ -191,7 +191,8 @@ class Autotuner(KernelInterface):
 
     def _key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         key: list[Any] = [named[k] for k in self.keys if k in named]
-        key += [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+        arrays = (value.base if hasattr(value, "block_shape") else value for value in named.values())
+        key += [str(array.dtype) for array in arrays if hasattr(array, "dtype")]
         return tuple(tuple(k) if isinstance(k, list) else k for k in key)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

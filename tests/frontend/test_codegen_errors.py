@@ -28,6 +28,8 @@ def mistake(body: str, before: str = "") -> CompilationError:
     return info.value
 
 
+_D = "tl.make_tensor_descriptor(p, [n], [1], [16])"
+
 # body, class, a part of the message, what stands at the caret
 CASES = [
     ("x = nonsense", NameResolutionError, "nonsense is not defined", "nonsense"),
@@ -121,7 +123,37 @@ CASES = [
     ("x = tl.load(tl.make_block_ptr(p, (4,), (1,), (0,), (4,), (0,)), boundary_check=(1,))", ShapeMismatchError, "dim 1", "tl.load"),
     ("tl.store(tl.make_block_ptr(p, (16,), (1,), (0,), (16,), (0,)), o)", TypeMismatchError, "cast with .to(fp32)", "tl.store"),
     ("x = tl.advance(p, (1,))", TypeMismatchError, "block pointer", "tl.advance"),
-    ("x = tl.make_tensor_descriptor(p, [4], [1], [4])", UnsupportedLanguageConstruct, "descriptors", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p + o, [4], [1], [4])", TypeMismatchError, "scalar pointer", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [4, 4], [4, 1], [4])", ShapeMismatchError, "2 entries of block_shape, not 1", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [4, 4], [1], [4, 4])", ShapeMismatchError, "2 entries of strides, not 1", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n] * 6, [n] * 5 + [1], [4] * 6)", ShapeMismatchError, "1 to 5 dims, not 6", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n], [1], [n])", TypeMismatchError, "compile-time integers", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n], [1], [12])", ShapeMismatchError, "powers of two", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n], [1], [2])", ShapeMismatchError, "at least 16 bytes; 2 elements of fp32 have 8", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n], [n], [4])", TypeMismatchError, "last stride of a tensor descriptor is 1", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n, n], [1, 2], [4, 4])", TypeMismatchError, "last stride of a tensor descriptor is 1", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [f], [1], [4])", TypeMismatchError, "integer scalars, not fp32", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, n, [1], [4])", TypeMismatchError, "are a list", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(p, [n], [1], [4], padding_option='one')", TypeMismatchError, "padding_option", "tl.make_tensor_descriptor"),
+    ("x = tl.make_tensor_descriptor(q, [n], [1], [4], padding_option='nan')", TypeMismatchError, "for floats, not int32", "tl.make_tensor_descriptor"),
+    (f"d = {_D}\nx = d.load([n, 0])", ShapeMismatchError, "takes 1 offsets, not 2", "d.load"),
+    (f"d = {_D}\nx = d.load(n)", TypeMismatchError, "offsets of a tensor descriptor are a list", "d.load"),
+    (f"d = {_D}\nx = d.load([f])", TypeMismatchError, "integer scalars, not fp32", "d.load"),
+    (f"d = {_D}\nx = d.load([o])", TypeMismatchError, "integer scalars, not <[16], int32>", "d.load"),
+    (f"d = {_D}\nx = d.load([n.to(tl.int64)])", TypeMismatchError, "32 bits, not int64", "d.load"),
+    (f"d = {_D}\nd.store([0], o[:, None])", ShapeMismatchError, "of shape [16], not [16, 1]", "d.store"),
+    (f"d = {_D}\nd.store([0], 1.0)", ShapeMismatchError, "of shape [16], not []", "d.store"),
+    (f"d = {_D}\nd.atomic_and([0], o)", TypeMismatchError, "works on integers, not fp32", "d.atomic_and"),
+    ("d = tl.make_tensor_descriptor(p.to(tl.pointer_type(tl.int16), bitcast=True), [n], [1], [16])\nd.atomic_add([0], o)", TypeMismatchError,
+     "does not support int16", "d.atomic_add"),
+    (f"d = {_D}\nx = d.gather(o, 0)", ShapeMismatchError, "blocks [1, columns], not [16]", "d.gather"),
+    ("d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [1, 4])\nx = d.gather(o * 1.0, 0)", TypeMismatchError, "row numbers of gather", "d.gather"),
+    ("d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [1, 4])\nd.scatter(tl.zeros((16, 8), tl.float32), o, 0)", ShapeMismatchError,
+     "of shape [16, 4], not [16, 8]", "d.scatter"),
+    ("x = tl.load_tensor_descriptor(p, [0])", TypeMismatchError, "through a tensor descriptor", "tl.load_tensor_descriptor"),
+    (f"d = {_D}\nx = tl.load(d)", TypeMismatchError, "pointer", "tl.load"),
+    (f"d = {_D}\nfor i in range(n):\n    d = tl.make_tensor_descriptor(p, [n], [1], [32])", TypeMismatchError, "d is tensor descriptor of blocks [16]", "for i"),
+    (f"d = {_D}\nif n > 3:\n    d = tl.make_tensor_descriptor(p, [n], [1], [16], padding_option='nan')", TypeMismatchError, "d is tensor descriptor of blocks [16]", "if n"),
     ("x = C(1)", TypeMismatchError, "cannot be called", "C(1)"),
     ("x = open('f')", NameResolutionError, "Python's open", "open"),
     ("tl.atomic_add(q + o, o, sem='strong')", TypeMismatchError, "sem", "tl.atomic_add"),
