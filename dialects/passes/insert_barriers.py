@@ -21,7 +21,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases, is_memdesc
-from tilewright.dialects.analysis.liveness import WAIT
+from tilewright.dialects.analysis.liveness import WAIT, reads_go_on, register_reads_go_on
 from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of, functions
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.passes.allocate_shared_memory import OFFSET, hooks_of, memdesc_bytes, scratch_of
@@ -48,17 +48,15 @@ def register_access(name: str, reads: tuple[int, ...] = (), writes: tuple[int, .
         _announced[name] = announced
 
 
-# op name → (memdesc operands that it reads for some time after it, name of the op that waits for the end of that)
-_async_reads: dict[str, tuple[tuple[int, ...], str]] = {}
+# names of ops that wait for the end of what others go on reading
 _read_waits: set[str] = set()
 
 
-def register_async_reads(name: str, reads: tuple[int, ...], wait: str, writes: tuple[int, ...] = ()) -> None:
-    """Let a target say that its op ``name`` begins to read these memdesc operands, until an op ``wait`` whose integer attribute
-    ``pendings`` says how many of such ops may still go on."""
+def register_async_reads(name: str, reads: tuple[int, ...], wait: str, writes: tuple[int, ...] = (), when: str = "") -> None:
+    """Let a target say that its op ``name`` begins to read these memdesc operands: see ``liveness.register_reads_go_on``."""
     _accesses[name] = (reads, writes)
-    _async_reads[name] = (reads, wait)
     _read_waits.add(wait)
+    register_reads_go_on(name, reads, wait, when)
 
 
 @dataclass(frozen=True)
@@ -159,8 +157,8 @@ class RaceAnalysis:
             return replace(state, writes=state.writes | state.in_flight, in_flight=left)
         if node.name in _read_waits:
             ended = frozenset(r for r in state.reading if r[0] == node.name)
-            left = frozenset() if node.int_attr("pendings") == 0 else ended
-            return replace(state, reads=state.reads | {r for _, r in ended}, reading=(state.reading - ended) | left)
+            going_on = state.reading if node.int_attr("pendings") else state.reading - ended
+            return replace(state, reads=state.reads | {r for _, r in ended}, reading=going_on)
         if node.name == ASYNC_COPY:
             target = self.bytes_of(node.operands[1])
             if id(node) in self.needed or _overlap(target, state.reads | state.writes):
@@ -177,8 +175,9 @@ class RaceAnalysis:
         if scratch:
             return State(frozenset((scratch,)), frozenset(writes), state.in_flight, state.reading)
         reading = state.reading
-        if node.name in _async_reads:
-            operands, wait = _async_reads[node.name]
+        going = reads_go_on(node)
+        if going is not None:
+            operands, wait = going
             reading |= {(wait, r) for i in operands if is_memdesc(node.operands[i].type) for r in self.bytes_of(node.operands[i])}
         return State(state.reads | reads, state.writes | writes, state.in_flight, reading)
 
