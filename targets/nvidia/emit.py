@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from functools import cache
@@ -116,7 +117,35 @@ def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = F
         if done.returncode:
             _raise_assembler_error(log, ptx)
         with open(out, "rb") as f:
-            return f.read(), resource_usage(log)
+            cubin = f.read()
+    check_products(ptx, cubin)
+    return cubin, resource_usage(log)
+
+
+# Opcodes of HGMMA, IGMMA and QGMMA in the low bits of sm_90's 128-bit instructions (as its disassembler prints them); the bit left
+# out says whether A lies in registers.
+_GMMA, _GMMA_MASK = frozenset({0x9F0, 0x9F1, 0x9F3}), 0xBFF
+
+
+def count_products(cubin: bytes) -> int:
+    """Warp-group matrix instructions in a cubin of sm_90a: an ELF file, whose executable sections are read word by word."""
+    start, = struct.unpack_from("<Q", cubin, 0x28)
+    size, count = struct.unpack_from("<HH", cubin, 0x3A)
+    total = 0
+    for i in range(count):
+        _, _, flags, _, offset, length = struct.unpack_from("<IIQQQQ", cubin, start + i * size)
+        if flags & 4:  # SHF_EXECINSTR
+            words = struct.unpack_from(f"<{length // 8}Q", cubin, offset)
+            total += sum(word & _GMMA_MASK in _GMMA for word in words[::2])
+    return total
+
+
+def check_products(ptx: str, cubin: bytes) -> None:
+    """Raises InternalCompilerError where the cubin has fewer wgmma instructions than the PTX: ptxas 13.5 was seen to drop some."""
+    wanted = ptx.count("wgmma.mma_async")
+    if wanted and (found := count_products(cubin)) < wanted:
+        raise InternalCompilerError(f"nvidia: ptxas {ptxas_version()} left {found} of {wanted} wgmma instructions of the kernel; its results "
+                                    "would be wrong. Use another ptxas (TILEWRIGHT_PTXAS)")
 
 
 def _raise_assembler_error(log: str, ptx: str) -> None:
@@ -134,11 +163,12 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
 
 
 def resource_usage(log: str) -> dict[str, Any]:
-    """Figures in the output of ``ptxas -v``, and its warning C7510 (wgmma serialised), which tells why."""
+    """Figures in the output of ``ptxas -v``, and what it says of warp-group products that it had to serialise (C7510) or to wait
+    for by itself (C7517), since a register of a group in flight is touched."""
     usage: dict[str, Any] = {"registers": 0, "spills": 0, "stack": 0}
-    found = re.search(r"^.*(?:C7510|wgmma\.mma_async instructions are serialized).*$", log, re.M)
+    found = re.findall(r"^.*\(C75\d\d\).*(?:wgmma|warpgroup).*$", log, re.M)
     if found:
-        usage["wgmma_serialized"] = found.group(0).strip()
+        usage["wgmma_serialized"] = "\n".join(line.strip() for line in found)
     found = re.search(r"Used (\d+) registers", log)
     if found:
         usage["registers"] = int(found.group(1))

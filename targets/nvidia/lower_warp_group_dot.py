@@ -182,7 +182,7 @@ def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumu
     for tile, words in old.items():
         numbers[tile] = "{" + ", ".join(f"${i}" for i in range(number, number + len(words))) + "}"
         number += len(words)
-    lines = ["{", ".reg .b64 da, db;", ".reg .b32 wa, wb;", ".reg .pred p;"]
+    lines = []
     first = "1"
     if not reads or dynamic is not None:
         tested = "0" if dynamic is None else operand(b.zext(dynamic, b.t_i32), "r")
@@ -196,6 +196,8 @@ def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumu
     if row.extra["transposes"]:
         tail += (f", {int(left.mn_major)}" if left.words is None else "") + f", {int(right.mn_major)}"
     lines.append("wgmma.fence.sync.aligned;")
+    # One register a descriptor, written once: ptxas 13.5 drops instructions where a descriptor's register is written again.
+    descriptors: dict[tuple[str, int, int], str] = {}
     for s in range(steps):
         for (i, j), accumulators in numbers.items():
             sides = []
@@ -203,16 +205,21 @@ def _product(b: Any, row: MatrixOp, left: _Operand, right: _Operand, old: Accumu
                 if side.offsets is None:
                     sides.append(fragments[i, s])
                     continue
-                if side.offsets[index, s]:
-                    lines.append(f"add.s32 w{name}, {word}, {side.offsets[index, s]};")
-                    word = f"w{name}"
-                lines.append(f"mov.b64 d{name}, {{{word}, {side.high:#x}}};")
-                sides.append(f"d{name}")
+                key = (name, index, s)
+                if key not in descriptors:
+                    number = len(descriptors)
+                    if side.offsets[index, s]:
+                        lines.append(f"add.s32 w{number}, {word}, {side.offsets[index, s]};")
+                        word = f"w{number}"
+                    lines.append(f"mov.b64 d{number}, {{{word}, {side.high:#x}}};")
+                    descriptors[key] = f"d{number}"
+                sides.append(descriptors[key])
             lines.append(f"{row.intrinsic} {accumulators}, {sides[0]}, {sides[1]}, {1 if s else first}{tail};")
     lines.append("wgmma.commit_group.sync.aligned;")
     if wait:
         lines.append("wgmma.wait_group.sync.aligned 0;")
-    lines.append("}")
+    count = len(descriptors)
+    lines = ["{", f".reg .b64 d<{count}>;", f".reg .b32 w<{count}>;", ".reg .pred p;", *lines, "}"]
     # Without tied inputs the first instruction's results must not share registers with what later ones read.
     outputs = [f"={'' if reads else '&'}{_LETTER[kind]}"] * len(flat)
     results = asm_results(b, "\n".join(lines), ",".join([*outputs, *constraints, "~{memory}"]), [w.type for w in flat], args, True)
