@@ -113,7 +113,7 @@ class Host:
             return self.in_range(fact.poly, -end, end - 1, f"{what}{fact.number}-bit arithmetic must not wrap", expression)
         if fact.kind == "nonneg":
             return self.in_range(fact.poly, 0, 2**63 - 1, f"{what}a coordinate under a remainder must not be negative", expression)
-        return self.multiple(fact.poly, fact.number, f"{what}the remainder's divisor must be a multiple of the block")
+        return self.multiple(fact.poly, fact.number, f"{what}the tile's start and the remainder's divisor must be multiples of the block")
 
     def mark(self) -> int:
         """For ``forget``."""
