@@ -50,15 +50,19 @@ class SimulatedDriver:
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
-            output = handle.executor.machine.output
-            output.clear()
-            try:
-                handle.executor.run((gx, gy, gz), args, whole_process=True)
-            finally:
-                for _, _, text in output:
-                    print(text, end="")
+            self.execute(handle, (gx, gy, gz), args)
 
         return launch
+
+    def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        """Run the blocks of ``grid``; ``args`` are all the lowered kernel's."""
+        output = handle.executor.machine.output
+        output.clear()
+        try:
+            handle.executor.run(grid, args, whole_process=True)
+        finally:
+            for _, _, text in output:
+                print(text, end="")
 
     def synchronize(self) -> None:
         """Launches are synchronous."""

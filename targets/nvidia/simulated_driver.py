@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.context import mlir_context
@@ -10,8 +10,10 @@ from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.pipeline import PassContext
 from tilewright.dialects.simt import SimtExecutor
 from tilewright.dialects.simt.driver import SimulatedDriver, SimulatedKernel
+from tilewright.dialects.simt.executor import Opaque
 from tilewright.targets.nvidia.capabilities import capabilities, sm_number
 from tilewright.targets.nvidia.options import NvidiaOptions
+from tilewright.targets.protocol import NeedsMemory, NeedsVariant
 
 
 class NvidiaSimulatedDriver(SimulatedDriver):
@@ -35,13 +37,49 @@ class NvidiaSimulatedDriver(SimulatedDriver):
             ensure_dialects(*TARGET.dialects())
             register_rows(TARGET.matrix_ops())
             module = ir.Module.parse(text)
-            ctx = PassContext(TARGET, self.arch, capabilities(self.arch), options, str(metadata["name"]), {"shared": metadata["shared"]})
+            ctx = PassContext(TARGET, self.arch, capabilities(self.arch), options, str(metadata["name"]), dict(metadata))
             lower_to_llvm(module, ctx)
-            executor = SimtExecutor(module, str(metadata["name"]), 32 * num_warps, 32, int(metadata["shared"]), semantics(), check_uninitialised=True)
+            warps = int(ctx.metadata.get("total_warps") or num_warps)
+            executor = SimtExecutor(module, str(metadata["name"]), 32 * warps, 32, int(metadata["shared"]), semantics(), check_uninitialised=True)
         return SimulatedKernel(executor, metadata)
+
+    def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        """As the real one: guards are checked, tensor maps made, and a persistent kernel gets the grid as arguments; it is launched
+        with few blocks, so that each runs several programs. Raises NeedsVariant and NeedsMemory before anything runs."""
+        from tilewright.targets.nvidia.host_plan import HostPlan, MemoryUnknown
+        from tilewright.targets.nvidia.launcher import WITHOUT_TMA, address
+
+        host, persistent = metadata.get("host") or {}, metadata.get("persistent")
+        plan = HostPlan(host, signature) if host.get("descriptors") or host.get("guards") else None
+        if plan is None and not persistent:
+            return super().make_launcher(signature, metadata)
+
+        def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any], memory: Any = None) -> None:
+            extra: list[Any] = [gx, gy, gz] if persistent else []
+            if plan is not None:
+                known = [address(a) if kind.startswith("*") else a for a, kind in zip(args, signature)]
+                try:
+                    answer = plan.evaluate(known, (gx, gy, gz), memory)
+                except MemoryUnknown:
+                    raise NeedsMemory from None
+                if answer.reasons:
+                    raise NeedsVariant(WITHOUT_TMA, answer.reasons)
+                extra += [Opaque(_tensor_map(m)) for m in answer.maps]
+            programs = gx * gy * gz
+            blocks = (min(programs, 2 if programs < 6 else 3), 1, 1) if persistent else (gx, gy, gz)
+            self.execute(handle, blocks, [*args, *extra])
+
+        return launch
 
     def get_device_properties(self, device: int) -> Mapping[str, Any]:
         """The architecture's limits; one multiprocessor."""
         facts = capabilities(self.arch)
         return {"max_shared_mem": facts.max_shared_bytes, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
                 "sm_clock_rate": 0, "mem_clock_rate": 0, "mem_bus_width": 0, "arch": sm_number(self.arch)}
+
+
+def _tensor_map(m: Any) -> Any:
+    """The simulator's tensor map of a ``tensor_maps.TensorMap``."""
+    from tilewright.targets.nvidia.simulate_bulk import TensorMap
+
+    return TensorMap(m.base, m.dtype, m.itemsize, tuple(m.shape), tuple(m.strides), tuple(m.box), m.swizzle, m.padding == "nan")
