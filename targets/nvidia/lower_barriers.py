@@ -84,7 +84,7 @@ def _more_follow(node: Any) -> bool:
     """Whether the next op that does something makes another mbarrier."""
     ops = node.region.ops
     for other in ops[next(i for i, n in enumerate(ops) if n is node) + 1:]:
-        if other.name not in ("ttg.memdesc_index", "arith.constant"):
+        if other.name not in ("ttg.local_alloc", "ttg.memdesc_index", "arith.constant"):
             return bool(other.name == "ttng.init_barrier")
     return False
 
