@@ -10,6 +10,8 @@ from tilewright.dialects.analysis.structure import Function, Node
 
 ALLOC = "ttg.local_alloc"
 ASYNC_COPY = "ttg.async_copy_global_to_local"
+# attribute (i32) of an async copy in a loop: how many iterations ago the stage that it fills was last read
+SLOT_AGE = "ttg.slot_age"
 
 _kinds: dict[Any, str] = {}
 

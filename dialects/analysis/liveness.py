@@ -10,6 +10,24 @@ from tilewright.dialects.analysis.structure import Function, Node, Region, block
 
 WAIT = "ttg.async_wait"
 
+# op name → (memdesc operands that it goes on reading, the op that waits for the end of that, attribute that says whether it does)
+_reads_go_on: dict[str, tuple[tuple[int, ...], str, str]] = {}
+
+
+def register_reads_go_on(name: str, operands: tuple[int, ...], wait: str, when: str = "") -> None:
+    """Let a target say that its op ``name`` (where its boolean attribute ``when`` is true, if given) reads these operands after it,
+    until an op ``wait`` whose integer attribute ``pendings`` says how many of the ops that it waits for may still go on, the
+    latest ones: they end in the order in which they begin."""
+    _reads_go_on[name] = (operands, wait, when)
+
+
+def reads_go_on(node: Node) -> tuple[tuple[int, ...], str] | None:
+    """(operands, wait) of an op that goes on reading; None for any other."""
+    found = _reads_go_on.get(node.name)
+    if found is None or (found[2] and not node.bool_attr(found[2])):
+        return None
+    return found[0], found[1]
+
 
 @dataclass
 class Interval:
@@ -29,7 +47,8 @@ class Liveness:
     A buffer is live from its local_alloc to the last use of any view of it; all through a loop around such a use, unless the
     buffer is made inside that loop and is not carried to its next iteration. The destination of an async copy is live until
     a wait that the copy's token reaches, or, where copies and waits are not linked by tokens, until the first wait for all copies
-    (``num = 0``) that is sure to come after it.
+    (``num = 0``) that is sure to come after it; likewise the operands of an op that goes on reading (``register_reads_go_on``), until
+    the wait for it.
 
     Regions that run at the same time (``structure.register_concurrent``) have no order between them: a buffer from before such
     an op that is used inside it is live all through the function, and one of a region beside the program's own all through the op.
@@ -88,6 +107,9 @@ class Liveness:
             if node.name == ASYNC_COPY:
                 for root in self.aliases.roots(node.operands[1]):
                     self._until_waited(found[id(root)], root, node)
+            elif (going := reads_go_on(node)) is not None:
+                for root in {r for i in going[0] for r in self.aliases.roots(node.operands[i])}:
+                    self._until_read(found[id(root)], root, node, going[1])
         return list(found.values())
 
     def _argument_region(self, value: Any) -> Region | None:
@@ -120,6 +142,22 @@ class Liveness:
                     return
             parent = region.parent
             after, region = self.end[id(parent)] if parent.region is not None else after, parent.region
+        interval.end = len(self.order)
+
+    def _until_read(self, interval: Interval, root: Node, reader: Node, wait: str) -> None:
+        region, after, later = reader.region, self.start[id(reader)], 0
+        while region is not None:
+            for node in region.ops:
+                if self.start[id(node)] <= after:
+                    continue
+                if node.name == wait and node.int_attr("pendings") <= later:
+                    self._use(interval, root, node)
+                    return
+                going = reads_go_on(node)
+                later += going is not None and going[1] == wait
+            parent = region.parent
+            # how many more began in another iteration, or in a branch, is not counted: then only a wait for all will do
+            after, region, later = self.end[id(parent)] if parent.region is not None else after, parent.region, 0
         interval.end = len(self.order)
 
     def _token_is_waited(self, token: Any, seen: set[Any]) -> bool:

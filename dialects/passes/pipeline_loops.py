@@ -10,7 +10,7 @@ A loop as optimize_dot_operands leaves it, with ``num_stages = S`` (the loop's `
       p += step                                c = dot d, …
                                              async_wait {0}
 
-The distance is S-1 iterations and the buffers S (see Scheduler._buffers for when they are S-1 and the copy comes last). Loads needed
+The distance is S-1 iterations and the buffers S (see Scheduler._buffers for when they are more, or fewer and the copy comes last). Loads needed
 before different dots (K and V of attention) are groups of their own, each waited for where its data is first read, with
 all later groups left in flight. What a load's addresses and mask depend on (the loop variable, pointers that advance) is computed
 ahead by a copy of those ops; beyond the last iteration the mask is false, so that loops of any trip count, zero included,
@@ -26,6 +26,7 @@ from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.aliases import SLOT_AGE
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, type_info, with_encoding
 from tilewright.dialects.passes.pipeline_schedule import (
     LoopPlan,
@@ -226,7 +227,7 @@ class Expander:
         view = ttg.MemDescType.of(type_.shape, type_.element_type, type_.encoding, True)
         return emitter.op("ttg.memdesc_index", [view], [self.buffers[id(copy.load)], index]).result
 
-    def _issue(self, ahead: Ahead, group: list[PipelinedLoad], index: Any) -> None:
+    def _issue(self, ahead: Ahead, group: list[PipelinedLoad], index: Any, in_loop: bool = False) -> None:
         """Start the group's copies of the iteration ``ahead`` into slot ``index``, and close the commit group."""
         emitter = ahead.emitter
         outer = emitter.location
@@ -239,6 +240,8 @@ class Expander:
             view = self._slot(emitter, c, index)
             attributes = {n: node.op.attributes[n] for n in ("cache", "evict", "is_volatile")}
             attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, int(mask is not None), 0])
+            if in_loop:
+                attributes[SLOT_AGE] = ir.IntegerAttr.get(self.i32, self.plan.buffers - self.plan.distance)
             tokens.append(emitter.op("ttg.async_copy_global_to_local", [self.token],
                                      [operands[0], view] + ([mask] if mask is not None else []), attributes).result)
         emitter.location = outer
@@ -282,9 +285,15 @@ class Expander:
                 one, last, zero = emitter.integer(self.i32, 1), emitter.integer(self.i32, plan.buffers - 1), emitter.integer(self.i32, 0)
                 wraps = emitter.compare(EQ, phase, last)
                 next_phase = emitter.op("arith.select", [self.i32], [wraps, zero, emitter.binary("arith.addi", phase, one)]).result
-                if plan.buffers > plan.distance:
+                age = plan.buffers - plan.distance
+                if age == 1:
                     first = emitter.compare(EQ, phase, zero)
                     insert = emitter.op("arith.select", [self.i32], [first, last, emitter.binary("arith.subi", phase, one)]).result
+                elif age:
+                    first = emitter.compare(SLT, phase, emitter.integer(self.i32, age))
+                    over = emitter.binary("arith.addi", phase, emitter.integer(self.i32, plan.distance))
+                    insert = emitter.op("arith.select", [self.i32], [first, over, emitter.binary("arith.subi", phase, emitter.integer(
+                        self.i32, age))]).result
         prefetches = self._place_prefetches(iterations, emitter)
         self._place_copies(iterations, emitter, extract, insert)
         # the values ahead of the next iteration
@@ -336,20 +345,20 @@ class Expander:
         plan = self.plan
         body = self.loop.regions[0].ops
         count = len(plan.groups)
-        early = plan.buffers > plan.distance
+        early = plan.early
         self._slots: dict[int, Any] = {}
         for j, group in enumerate(plan.groups):
             emitter.ip = ir.InsertionPoint(body[group[0].position].op)
             left = plan.distance * count - 1 if early else plan.distance * count - j - 1
             emitter.op("ttg.async_wait", [self.token], [], {"num": ir.IntegerAttr.get(self.i32, left)})
             if early:
-                self._issue(iterations[plan.distance], group, insert)
+                self._issue(iterations[plan.distance], group, insert, in_loop=True)
             for c in group:
                 self._slots[id(c.load)] = self._slot(emitter, c, extract)
         if not early:
             emitter.ip = ir.InsertionPoint(body[-1].op)
             for group in plan.groups:
-                self._issue(iterations[plan.distance], group, insert)
+                self._issue(iterations[plan.distance], group, insert, in_loop=True)
 
     def _read_from_slot(self, copy: PipelinedLoad) -> None:
         """The buffer's readers read the slot; other users of the load get a local_load in its layout."""

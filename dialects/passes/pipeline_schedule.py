@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.dialects import encodings, ttg
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
-from tilewright.dialects.analysis.dots import is_dot
+from tilewright.dialects.analysis.dots import is_asynchronous_dot, is_dot
 from tilewright.dialects.analysis.structure import Function, Node, type_info
 from tilewright.dialects.passes import fold_constants
 from tilewright.dialects.passes.allocate_shared_memory import stage_bytes
@@ -41,13 +41,15 @@ class PipelinedLoad:
 @dataclass
 class LoopPlan:
     """``groups`` of async loads that are waited for together, in order; ``distance``: iterations that they are ahead;
-    ``buffers``: stages of each buffer, ``distance`` or one more; ``registers``: loads prefetched one iteration ahead."""
+    ``buffers``: stages of each buffer, ``distance`` or up to two more; ``early``: whether the copies are issued before their group's
+    data is first read, else at the iteration's end; ``registers``: loads prefetched one iteration ahead."""
 
     loop: Node
     groups: list[list[PipelinedLoad]] = field(default_factory=list)
     registers: list[PipelinedLoad] = field(default_factory=list)
     distance: int = 1
     buffers: int = 1
+    early: bool = False
 
 
 class Slice:
@@ -184,7 +186,7 @@ class Scheduler:
                 plan.registers.append(PipelinedLoad(node, None, first))
         plan.groups = grouped(copies, body)
         if plan.groups:
-            plan.buffers = self._buffers(plan)
+            plan.buffers, plan.early = self._buffers(plan)
         return plan if plan.groups or plan.registers else None
 
     @staticmethod
@@ -244,14 +246,35 @@ class Scheduler:
             self._axis_info = AxisInfoAnalysis(function=self.function)
         return self._axis_info
 
-    def _buffers(self, plan: LoopPlan) -> int:
-        """``distance + 1`` stages, so that one barrier an iteration is enough (it frees the slot read in the last iteration
+    def _buffers(self, plan: LoopPlan) -> tuple[int, bool]:
+        """(stages, whether copies are issued early).
+
+        ``distance + 1`` stages, so that one barrier an iteration is enough (it frees the slot read in the last iteration
         and shows the data just waited for), unless that leaves room for fewer than two blocks at once where ``distance``
-        stages would leave more; then ``distance`` stages, refilled at the end of the iteration, after a second barrier."""
+        stages would leave more; then ``distance`` stages, refilled at the end of the iteration, after a second barrier.
+
+        Products that go on in the next iteration still read the last one's slot at its start: they take one stage more for the same."""
         size = sum(stage_bytes(c.alloc.results[0].type) for group in plan.groups for c in group if c.alloc is not None)
-        limit = self.ctx.capabilities.max_shared_bytes
-        lean, roomy = (limit // max(1, size * n) for n in (plan.distance, plan.distance + 1))
-        return plan.distance + 1 if roomy >= min(lean, 2) else plan.distance
+        limit, distance = self.ctx.capabilities.max_shared_bytes, plan.distance
+        held = 1 if self._goes_on(plan.loop) else 0
+        lean, roomy = (limit // max(1, size * n) for n in (distance + held, distance + held + 1))
+        return (distance + held + 1, True) if roomy >= max(held, min(lean, 2, self._blocks(plan.loop))) else (distance + held, False)
+
+    def _goes_on(self, loop: Node) -> bool:
+        """Whether a matrix product of the loop may still read shared memory when the next iteration begins: an asynchronous one
+        whose result is needed there only."""
+        body = loop.regions[0]
+        return any(is_asynchronous_dot(n.name) and type_info(n.operands[0].type).shape is None
+                   and [user for user, _ in self.function.uses(n.results[0])] == [body.ops[-1]] for n in body.ops)
+
+    def _blocks(self, loop: Node) -> int:
+        """How many blocks' registers a core has room for, going by the loop's accumulators, where the target says what it has."""
+        available = int(self.ctx.capabilities.extra.get("registers_per_core", 0))
+        accumulators = sum(type_info(n.results[0].type).numel for n in loop.regions[0].ops if is_asynchronous_dot(n.name))
+        if not available or not accumulators:
+            return 2
+        threads = self.ctx.num_warps * self.ctx.warp_size
+        return max(1, available // (accumulators + 40 * threads))  # besides them a thread has addresses and the like
 
 
 def copy_bytes(axis: AxisInfoAnalysis, load: Node, alloc: Node) -> int:

@@ -22,6 +22,11 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     ))
     if uses_warp_groups(arch, options):
         stages = stages.insert_before("accelerate_dot", _own_pass("use_warp_group_dots"))
+        stages = stages.insert_before("allocate_shared_memory", _own_pass("schedule_warp_group_dots"))
+        stages = stages.insert_before("insert_barriers", _own_pass("fence_async_proxy"))
+    if uses_bulk_copies(arch, options):
+        for name in ("rotate_chained_dots", "make_persistent", "warp_specialize"):
+            stages = stages.insert_before("optimize_dot_operands", _own_pass(name))
     return stages
 
 

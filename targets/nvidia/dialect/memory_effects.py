@@ -17,4 +17,4 @@ for _name in ("async_tma_copy_global_to_local", "async_tma_gather"):
     register_access(f"ttng.{_name}", reads=(1,), announced=(2,))
 for _name in ("async_tma_copy_local_to_global", "async_tma_reduce", "async_tma_scatter"):
     register_async_reads(f"ttng.{_name}", (1,), wait="ttng.tma_store_wait")
-register_async_reads("ttng.warp_group_dot", (0, 1), wait="ttng.warp_group_dot_wait")
+register_async_reads("ttng.warp_group_dot", (0, 1), wait="ttng.warp_group_dot_wait", when="is_async")
