@@ -46,7 +46,7 @@ class _Operand:
 
 # ------------------------------------------------------------------------------------------------------- the dot
 def lower_dot(ctx: Any, op: Any) -> list[Any]:
-    """ttng.warp_group_dot. The result is readable after the wait, or at once where is_async is false."""
+    """ttng.warp_group_dot. The result is readable after the wait, or at once where is_async is false or it is f16."""
     b = ctx.b
     a, bv, c = list(op.operands)[:3]
     use_c = ctx.scalar(op.operands[3]) if len(op.operands) > 3 else None
@@ -67,7 +67,8 @@ def lower_dot(ctx: Any, op: Any) -> list[Any]:
     if all(b.constant_of(r) == 0 for r in old):
         use_c = b.i1(0)
     packed = {(i, j): _pack(ctx, row, 2, [old[r] for r in registers]) for (_, i, j), registers in c_tiles.items()}
-    asynchronous = encodings.boolean(op.attributes["is_async"])
+    # Two f16 accumulators share a register, so carrying them to the wait would take it apart while it is written.
+    asynchronous = encodings.boolean(op.attributes["is_async"]) and row.extra["per_register"][2] == 1
     new = _product(b, row, left, right, packed, use_c, steps, wait=not asynchronous)
     out: list[Any] = [None] * len(old)
     for (_, i, j), registers in c_tiles.items():
