@@ -1,29 +1,24 @@
 """use_warp_group_dots: which dots become warp-group products, where their operands lie, and that values are kept."""
 
 import pytest
-from kernel_texts import Text, attention, matmul, ptr
-from test_pipeline_loops import data, matmul_arguments, poisoned
-from warp_group_harness import after, check_values, nvidia_context, warp_context
+from kernel_texts import attention, matmul
+from test_pipeline_loops import matmul_arguments
+from warp_group_harness import (
+    DOT,
+    PASSES,
+    after,
+    check_values,
+    named,
+    nvidia_context,
+    product,
+    product_arguments,
+    warp_context,
+)
 
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.structure import type_info
 from tilewright.dialects.encodings import downcast, integer, ints, string
-from tilewright.dialects.passes import (
-    accelerate_dot,
-    coalesce,
-    convert_tt_to_ttg,
-    optimize_dot_operands,
-    remove_layout_conversions,
-)
-from tilewright.targets.nvidia.passes import use_warp_group_dots
-
-PASSES = (convert_tt_to_ttg, coalesce, use_warp_group_dots, accelerate_dot, remove_layout_conversions, optimize_dot_operands)
-DOT = "ttng.warp_group_dot"
-
-
-def named(function, name):
-    return [n for n in function.nodes() if n.name == name]
 
 
 def accumulator(node):
@@ -93,33 +88,6 @@ def test_a_warp_groups_part_of_n_begins_at_a_panel():
     with nvidia_context():
         _, f = after(matmul(64, 64, 64), PASSES, warp_context(8))  # each of two groups has 32 columns
         assert panels(named(f, DOT)[0].operands[1])[0] == 32
-
-
-def product(m, n, k, element="f16", trans=(False, False), cast=(None, None), init="0.0", acc="f32", imprecise=0, twice=False):
-    """o = a @ b + init, loaded row by row, through a tt.trans and a cast where asked."""
-    t = Text([("a", ptr(cast[0] or element), 16), ("b", ptr(cast[1] or element), 16), ("o", ptr(acc), 16)])
-    a, b, o = t.args
-
-    def load(p, shape, transposed, narrow):
-        rows, cols = shape[::-1] if transposed else shape
-        at = t.bin("arith.addi", t.bin("arith.muli", t.expand(t.range(rows), 1), t.const(cols, (), "i32")), t.expand(t.range(cols), 0))
-        v = t.load(t.addptr(p, at))
-        if narrow:
-            v = t.cast("arith.extf" if narrow[0] == "f" else "arith.sitofp", v, element)
-        return t.op("tt.trans", [v], shape, element, "order = array<i32: 1, 0>") if transposed else v
-
-    x, y = load(a, (m, k), trans[0], cast[0]), load(b, (k, n), trans[1], cast[1])
-    c = t.const(init, (m, n), acc)
-    d = t.op("tt.dot", [x, y, c], (m, n), acc, f'input_precision = "ieee", max_num_imprecise_acc = {imprecise} : i32')
-    if twice:
-        d = t.dot(x, y, d)
-    at = t.bin("arith.addi", t.bin("arith.muli", t.expand(t.range(m), 1), t.const(n, (), "i32")), t.expand(t.range(n), 0))
-    t.store(t.addptr(o, at), d)
-    return str(t)
-
-
-def product_arguments(m, n, k):
-    return lambda: [data(m * k, 1), data(k * n, 2), poisoned(m * n)]
 
 
 @pytest.mark.parametrize("kind", [
