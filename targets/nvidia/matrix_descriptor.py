@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tilewright.dialects import encodings, ttg
+from tilewright.dialects import encodings
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.lowering.context import SharedMemory
 from tilewright.dialects.lowering.shared_ops import View
@@ -86,16 +85,6 @@ def describe(memory: SharedMemory, k_dim: int, tile: int, element_bits: int) -> 
         raise UnsupportedOnTargetError(f"nvidia: wgmma cannot read a tile of {tile} x {_K_BYTES * 8 // element_bits} elements of {element_bits} "
                                        f"bits from {list(memory.shape)} of layout {memory.encoding}: {text}")
     return found
-
-
-def why_not(type: Any, k_dim: int, tile: int) -> str | None:
-    """Why wgmma could not read a memdesc of this type (a whole buffer, or one stage of it), or None where it can: for passes."""
-    shape = tuple(type.shape)
-    rank = encodings.shared_rank(type.encoding) or len(shape)
-    inner = shape[len(shape) - rank:]
-    memory = SharedMemory(None, None, inner, encodings.to_linear_layout(inner, type.encoding), (0,) * len(inner), type.encoding)
-    found, reasons = _find(memory, k_dim, tile, encodings.storage_bits(type.element_type))
-    return None if found is not None else "; ".join(reasons)
 
 
 def _find(memory: SharedMemory, k_dim: int, tile: int, element_bits: int) -> tuple[OperandDescriptor | None, list[str]]:
@@ -179,33 +168,3 @@ def _mn_major(mn: Sequence[int], k: Sequence[int], swizzle: int, size: int) -> t
     if along_mn is None or along_k is None:
         return None
     return (along_mn, along_k) if swizzle else (along_k, along_mn)
-
-
-# --------------------------------------------------------------------------------------------- encodings to choose
-def panel_encoding(shape: Sequence[int], element_bits: int, order: Sequence[int], swizzle: int | None = None) -> Any:
-    """The ``#ttg.panel_shared`` of the widest swizzle (or of the one asked for) whose panels fit into dim ``order[0]``.
-
-    Raises ValueError where 16 bytes do not fit, or the asked swizzle does not.
-    """
-    row = shape[order[0]] * element_bits // 8
-    fitting = [s for s in SWIZZLES if (s or 16) <= row and swizzle in (None, s)]
-    if not fitting:
-        raise ValueError(f"no panel of {'at least 16' if swizzle is None else swizzle or 16} bytes fits into dim {order[0]} of {list(shape)} ({row} bytes)")
-    width = fitting[0] or 16
-    vec = 128 // element_bits
-    return ttg.PanelSharedEncoding.of(width * 8 // element_bits, vec, 128 // width if fitting[0] else 1, max(1, fitting[0] // 16), order)
-
-
-def swizzle_bytes(encoding: Any, element_bits: int) -> int:
-    """The swizzle (0, 32, 64, 128) of a ``#ttg.panel_shared`` of such elements: what a tensor map must be told.
-
-    Raises UnsupportedOnTargetError where the hardware has no such pattern.
-    """
-    encoding = encodings.downcast(encoding)
-    if isinstance(encoding, ttg.PanelSharedEncoding):
-        panel, vec, per_phase, max_phase = (encodings.integer(p) for p in encoding.params[:4])
-        width = panel * element_bits // 8
-        swizzle = 0 if max_phase == 1 else width
-        if swizzle in SWIZZLES and (not swizzle or (vec * element_bits == 128 and per_phase * width == 128 and max_phase == width // 16)):
-            return swizzle
-    raise UnsupportedOnTargetError(f"nvidia: {encoding} of {element_bits}-bit elements is none of the swizzles of 0, 32, 64 and 128 bytes")
