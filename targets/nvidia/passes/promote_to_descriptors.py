@@ -20,9 +20,10 @@ from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, pointer
 from tilewright.dialects.analysis.affine_build import Writer
 from tilewright.dialects.analysis.polynomial import Poly
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.analysis.unobserved import never_observed
 from tilewright.dialects.passes import dce_cse
 from tilewright.dialects.pipeline import PassContext
-from tilewright.targets.nvidia.passes.descriptor_tiles import Dim, Tile, match
+from tilewright.targets.nvidia.passes.descriptor_tiles import Dim, Tile, Unobserved, match
 from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, INT32_MAX, UNBOUNDED, Host
 
 NO_ALIAS = "tt.no_alias"  # of a make_tensor_descriptor: the arguments whose memory must not overlap it (array<i32>)
@@ -191,13 +192,19 @@ class Promoter:
         shape, bits = info.shape or (), info.pointee_bits
         if isinstance(info.element.pointee_type, tt.PtrType) or bits not in _BITS:
             raise Refused(f"elements of type {info.element.pointee_type} cannot be copied")
-        tile = match(self.affine, node.operands[0], mask, shape, bits // 8)
+        tile = match(self.affine, node.operands[0], mask, shape, bits // 8, self._unobserved(node))
         if tile.box[-1] * bits // 8 < _MIN_ROW_BYTES:
             raise Refused(f"its rows have {tile.box[-1] * bits // 8} bytes; copies move at least {_MIN_ROW_BYTES}")
         if info.numel * bits // 8 > _MAX_TILE_BYTES:
             raise Refused(f"the tile has {info.numel * bits // 8} bytes, more than the {_MAX_TILE_BYTES} that are copied at once")
         self._alignment(tile, bits // 8)
         return tile
+
+    def _unobserved(self, node: Node) -> Unobserved | None:
+        """For loads: whether elements beyond a remainder's divisor reach no memory."""
+        if node.name != "tt.load":
+            return None
+        return lambda dim, m: never_observed(self.function, self.affine, node.results[0], dim, m.start, m.divisor)
 
     def _alignment(self, tile: Tile, itemsize: int) -> None:
         """Refuse what is never aligned. What may be aligned is seen to at the launch, for every descriptor."""
@@ -282,6 +289,8 @@ class Promoter:
         """Whether every element is 0 with all bits clear (-0.0 is not)."""
         node = self.function.def_node(value)
         if node is not None and node.name == "tt.splat":
+            node = self.function.def_node(node.operands[0])
+        while node is not None and node.name in ("tt.fp_to_fp", "arith.truncf", "arith.extf"):  # of 0 they make 0
             node = self.function.def_node(node.operands[0])
         if node is None or node.name != "arith.constant":
             return False

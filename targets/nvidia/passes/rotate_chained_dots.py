@@ -23,27 +23,29 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
-from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable
+from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
+from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.warp_rings import DOT, VIEWS
 
+_OTHER_REGISTERS, _MOST_REGISTERS = 40, 232  # for row sums, addresses and the like; of a consumer's thread
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 
 
 def run(module: Any, ctx: PassContext) -> None:
     """Before and after: see the module's text. Loops without such a chain stay."""
     done: set[Any] = set()
-    while _one(module, done):
+    while _one(module, ctx, done):
         pass  # the mirror is stale once a loop was rewritten
 
 
-def _one(module: Any, done: set[Any]) -> bool:
+def _one(module: Any, ctx: PassContext, done: set[Any]) -> bool:
     for function in functions(module):
         for node in function.nodes():
             if node.name == "scf.for" and node.op not in done:
                 done.add(node.op)
                 last = find(function, node)
-                if last is not None:
+                if last is not None and _fits(node, last, ctx):
                     done.add(Rotation(function, node, last).run())
                     return True
     return False
@@ -70,6 +72,23 @@ def find(function: Function, loop: Node) -> Node | None:
     if not all(is_removable(n) or n.name in (DOT, "tt.descriptor_load", "tt.reduce") for n in body.ops[:-1]):
         return None
     return last
+
+
+def _fits(loop: Node, last: Node, ctx: PassContext) -> bool:
+    """Whether a thread has registers for what is live at once: both accumulators, and the second product's operand.
+
+    Raises VariantNeeded where twice as many warps would have them.
+    """
+    first = next(n for n in loop.regions[0].ops if n.name == DOT)
+    scores, total, operand = (type_info(v.type) for v in (first.results[0], last.results[0], last.operands[0]))
+    words = scores.numel + total.numel + operand.numel * operand.bits // 32
+    needed = words // (32 * ctx.num_warps) + _OTHER_REGISTERS
+    if needed <= _MOST_REGISTERS:
+        return True
+    rows = min(t.shape[0] for t in (scores, total) if t.shape)
+    if ctx.num_warps == 4 and rows >= 128:
+        raise VariantNeeded({"num_warps": 8}, f"a chain of products keeps {needed} registers a thread in use; two warp groups share it")
+    return False
 
 
 def _reaches(function: Function, body: Any, values: Any, target: Any) -> bool:

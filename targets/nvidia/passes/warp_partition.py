@@ -305,10 +305,14 @@ class Consumers(Half):
 
     def _wait(self, values: list[Any], pendings: int) -> None:
         """At most ``pendings`` products are in flight after it; ``values`` (old) may be read after it."""
-        news = [self.map(v) for v in values]
         e = self.emitter
-        results = e.op("ttng.warp_group_dot_wait", [v.type for v in news], news, {"pendings": e.attr(pendings)}).results
-        self.mapping.update(zip(values, results))
+        by_type: dict[Any, list[Any]] = {}
+        for v in values:
+            by_type.setdefault(v.type, []).append(v)
+        for group in by_type.values() or [[]]:  # an op takes values of one type; to wait again for the same costs nothing
+            news = [self.map(v) for v in group]
+            results = e.op("ttng.warp_group_dot_wait", [v.type for v in news], news, {"pendings": e.attr(pendings)}).results
+            self.mapping.update(zip(group, results))
 
     def _next_operand(self, dot: Node) -> list[Any]:
         """Where ``dot`` reads A from registers that a loop carries: what the next round's A is cast from, if it is there already.

@@ -35,6 +35,7 @@ from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpeciali
 
 PRODUCER_REGISTERS = 40
 _MOST_STAGES = 8
+_MOST_REGISTERS = 255  # of a thread
 _REGISTERS = 65536  # of a multiprocessor
 _MARGIN = 4096  # bytes of shared memory left for layout conversions and reductions between warps
 
@@ -142,8 +143,10 @@ def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> An
     i32 = ir.IntegerType.get_signless(32)
     # what the block's warps may share, less what the producer keeps; setmaxnreg counts in eights
     threads = 32 * ctx.num_warps
-    registers = min(240, (_REGISTERS // blocks - 128 * PRODUCER_REGISTERS) // threads // 8 * 8)
-    values = {"consumer_registers": registers, "producer_registers": PRODUCER_REGISTERS, "min_ctas": blocks}
+    registers = (_REGISTERS // blocks - 128 * PRODUCER_REGISTERS) // threads // 8 * 8
+    # where every thread may have as many as there are, nobody has to give any away
+    values = {"consumer_registers": registers if registers < _MOST_REGISTERS else 0,
+              "producer_registers": PRODUCER_REGISTERS if registers < _MOST_REGISTERS else 0, "min_ctas": blocks}
     op = ir.Operation.create("ttng.warp_specialize", results=[], operands=[], regions=2, loc=end.location, ip=ir.InsertionPoint(end),
                              attributes={k: ir.IntegerAttr.get(i32, v) for k, v in values.items()})
     for region in op.regions:
