@@ -166,9 +166,9 @@ def resource_usage(log: str) -> dict[str, Any]:
     """Figures in the output of ``ptxas -v``, and what it says of warp-group products that it had to serialise (C7510) or to wait
     for by itself (C7517), since a register of a group in flight is touched."""
     usage: dict[str, Any] = {"registers": 0, "spills": 0, "stack": 0}
-    found = re.findall(r"^.*\(C75\d\d\).*(?:wgmma|warpgroup).*$", log, re.M)
-    if found:
-        usage["wgmma_serialized"] = "\n".join(line.strip() for line in found)
+    warnings = re.findall(r"^.*\(C75\d\d\).*(?:wgmma|warpgroup).*$", log, re.M)
+    if warnings:
+        usage["wgmma_serialized"] = "\n".join(line.strip() for line in warnings)
     found = re.search(r"Used (\d+) registers", log)
     if found:
         usage["registers"] = int(found.group(1))

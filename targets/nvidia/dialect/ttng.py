@@ -73,6 +73,8 @@ class WarpGroupDotOp(TTNG.Operation, name="warp_group_dot"):
             raise ValueError(f"warp_group_dot of [{m}, {k}] and [{kb}, {n}] cannot give {list(c.shape)}")
         if m % 64 or n % 8:
             raise ValueError(f"warp_group_dot needs M a multiple of 64 and N of 8, found {m} and {n}")
+        if b.element_type == ir.F32Type.get() and _text(self, "input_precision") != "tf32":
+            raise ValueError(f"warp_group_dot reads f32 as tf32, which input_precision {_text(self, 'input_precision')!r} does not allow")
         return True
 
 

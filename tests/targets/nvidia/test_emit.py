@@ -68,6 +68,9 @@ def test_assembler_errors_name_the_line():
 def test_resource_usage_text():
     log = "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 40 registers, 2 barriers"
     assert emit.resource_usage(log) == {"registers": 40, "spills": 20, "stack": 16}
+    for warning in ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in function 'k'",
+                    "ptxas info    : (C7517) wgmma.wait_group is injected in around line 100 by compiler"):
+        assert emit.resource_usage(f"{log}\n{warning}\n")["wgmma_serialized"] == warning
 
 
 def test_architectures():

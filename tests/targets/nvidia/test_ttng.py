@@ -41,6 +41,14 @@ def test_ops_parse_and_print():
         assert f'"ttng.{name}"' in text
 
 
+def test_f32_is_read_as_tf32_alone():
+    text, args = (x.replace("f16", "f32").replace("8 : i32, 1 : i32, 8", "4 : i32, 1 : i32, 8") for x in (GOOD, ARGS))
+    parse(text, args)
+    for precision in ("ieee", "tf32x3"):
+        with pytest.raises(Exception, match=f"reads f32 as tf32, which input_precision '{precision}' does not allow"):
+            parse(text.replace('input_precision = "tf32"', f'input_precision = "{precision}"'), args)
+
+
 @pytest.mark.parametrize("old, new, message", [
     ('count = 1 : i32}} : ({BAR}) -> ()\n  "ttng.barrier_expect"'.replace("{{", "{").replace("}}", "}").replace("{BAR}", BAR),
      f'count = 0 : i32}} : ({BAR}) -> ()\n  "ttng.barrier_expect"', "count must be 1 to"),
