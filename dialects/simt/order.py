@@ -39,6 +39,7 @@ class View:
     vc: Array
     fenced: Array
     events: list[tuple[Array, int]]
+    oldest: int  # no row knows less of any warp
 
 
 class Order:
@@ -121,8 +122,9 @@ class Order:
     # -- views
     def view(self, warps: Array) -> View:
         """One row an access, made by the warp given."""
-        distinct = np.unique(warps)
-        return View(self.vc[warps], self.fenced[warps], [(warps == w, self.events[w]) for w in distinct.tolist()])
+        distinct = np.flatnonzero(np.bincount(warps, minlength=self.warps))
+        return View(self.vc[warps], self.fenced[warps], [(warps == w, self.events[w]) for w in distinct.tolist()],
+                    int(self.vc[distinct, :self.warps].min()))
 
     def joint_view(self, warps: Sequence[int]) -> View:
         """One access that several warps make together: what all of them know."""
@@ -130,7 +132,8 @@ class Order:
         events = -1
         for w in rows:
             events &= self.events[w]
-        return View(self.vc[rows].min(axis=0)[None], self.fenced[rows].min(axis=0)[None], [(np.ones(1, bool), events)])
+        vc = self.vc[rows].min(axis=0)[None]
+        return View(vc, self.fenced[rows].min(axis=0)[None], [(np.ones(1, bool), events)], int(vc[:, :self.warps].min()))
 
 
 class AccessLog:
@@ -145,9 +148,12 @@ class AccessLog:
         self._reads = np.zeros((order.warps, size), np.int32)
         self._streams: dict[int, Array] = {}
         self._size = size
+        self._last_read, self._events = 0, False
 
     def log_read(self, index: Array, warps: Array) -> None:
-        self._reads[warps[:, None], index] = self.order.vc[warps, warps][:, None]
+        times = self.order.vc[warps, warps]
+        self._reads[warps[:, None], index] = times[:, None]
+        self._last_read = max(self._last_read, int(times.max()))
 
     def log_stream_read(self, index: Array, stream: int, time: int) -> None:
         if stream not in self._streams:
@@ -159,12 +165,16 @@ class AccessLog:
         self.write_time[index] = self.order.vc[warps, warps][:, None]
 
     def log_event(self, index: Array, event: int) -> None:
+        self._events = True
         self.writer[index] = self.EVENT
         self.write_time[index] = event
 
     def unseen_writes(self, index: Array, view: View) -> Array:
         """bool[n, b]: the byte's last write does not happen before this access."""
-        writer, time = self.writer[index], self.write_time[index]
+        time = self.write_time[index]
+        if not self._events and time.max(initial=0) <= view.oldest:
+            return np.zeros(index.shape, bool)
+        writer = self.writer[index]
         is_event = writer == self.EVENT
         warp = np.where(is_event, -1, writer)
         unseen = (np.take_along_axis(view.vc, np.maximum(warp, 0).astype(np.int64), 1) < time) & (warp >= 0)
@@ -185,7 +195,7 @@ class AccessLog:
     def unseen_reads(self, index: Array, view: View) -> Array:
         """int16[n, b]: a warp or stream that has read the byte and whose read does not happen before this access; -1: none."""
         out = np.full(index.shape, -1, np.int16)
-        for warp in range(self.order.warps):
+        for warp in range(self.order.warps) if self._last_read > view.oldest else ():
             out[self._reads[warp][index] > view.vc[:, warp][:, None]] = warp
         for stream, times in self._streams.items():
             out[times[index] > view.vc[:, stream][:, None]] = stream

@@ -290,14 +290,15 @@ def _mma_async(parts: list[str]) -> Handler:
                 raise SimtError(f"{name} reads registers with no wgmma.fence since the last wait")
             b_bytes, b_read = descriptor_bytes(_uniform(state, b, g, "the descriptor of B"), n, k, itemsize, not b_trans)
             product.b = _reader(m, b_bytes, itemsize, b_type)
-            read = b_read
+            reads = [b_read]
             if a_words is not None:
                 product.a = _from_registers(a_words[128 * g:128 * g + 128], a_type, itemsize, k)
             else:
                 a_bytes, a_read = descriptor_bytes(_uniform(state, a, g, "the descriptor of A"), 64, k, itemsize, not a_trans)
                 product.a = _reader(m, a_bytes, itemsize, a_type)
-                read = np.union1d(a_read, b_read)
-            product.time = m.shared.unit_read(read, list(range(4 * g, 4 * g + 4)), m.shared.order.stream(0, 4 * g), "wgmma")
+                reads.append(a_read)
+            warps, stream = list(range(4 * g, 4 * g + 4)), m.shared.order.stream(0, 4 * g)
+            product.time = max(m.shared.unit_read(read, warps, stream, "wgmma") for read in reads)
             groups.begun[g].append(product)
             for i, parts_of in enumerate(tickets):
                 parts_of.append((groups.masks[g], Ticket(product, i)))
@@ -328,18 +329,19 @@ def _from_registers(words: Array, t: str, itemsize: int, k: int) -> Callable[[],
 def _accumulators(m: Any, groups: WarpGroups, old: list[Any], product: Product, dtype: Any) -> Product | Array:
     """The registers of D before: values, or an earlier product's whose registers these are, which need no wait in between."""
     g = product.group
-    rows = slice(128 * g, 128 * g + 128)
+    rows, masks = slice(128 * g, 128 * g + 128), groups.masks
     earlier: set[Any] = set()
     values = []
     for i, register in enumerate(old):
         if register is None:
             raise SimtError(f"{product.name} adds to registers that nothing has written")
         if isinstance(register, Pending):
-            mine = [(threads, ticket) for threads, ticket in register.parts if threads[rows].any()]
+            # a mask that is no group's own comes of a merge
+            mine = [(threads, ticket) for threads, ticket in register.parts if threads is masks[g] or threads[rows].any()]
             if mine:
                 threads, ticket = mine[0]
                 p = ticket.product
-                if len(mine) > 1 or not threads[rows].all() or ticket.register != i or (p.n, p.d_type) != (product.n, product.d_type):
+                if len(mine) > 1 or (threads is not masks[g] and not threads[rows].all()) or ticket.register != i or (p.n, p.d_type) != (product.n, product.d_type):
                     raise SimtError(f"{product} adds to a register that {ticket} is to write: a wait is missing between")
                 earlier.add(p)
                 continue
