@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import DEVICE, ON_CPU, ON_GPU, TORCH, bits_of, kernel_of, poisoned, random_array, rng_of, tl_name
+from conformance.harness import (
+    DEVICE,
+    ON_CPU,
+    ON_GPU,
+    TORCH,
+    bits_of,
+    kernel_of,
+    poisoned,
+    random_array,
+    rng_of,
+    tl_name,
+)
 from tilewright.runtime.interpreter import InterpretedFunction
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 

@@ -1,4 +1,4 @@
-"""The five examples, each from the command line as a user runs it, at awkward sizes and in every dtype they claim."""
+"""The examples, each from the command line as a user runs it, at awkward sizes and in every dtype they claim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-NAMES = ("vector_add", "softmax", "layer_norm", "matmul", "attention")
+NAMES = ("vector_add", "softmax", "layer_norm", "matmul", "attention", "matmul_descriptors", "attention_descriptors")
 
 
 def run(name: str, *args: str, **env: str) -> str:

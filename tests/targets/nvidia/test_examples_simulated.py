@@ -1,4 +1,4 @@
-"""The five examples as a user runs them, in the simulator; minutes in all, so slow."""
+"""The examples as a user runs them, in the simulator; minutes in all, so slow."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vector_add", "softmax", "layer_norm", "matmul", "attention"])
+@pytest.mark.parametrize("name", ["vector_add", "softmax", "layer_norm", "matmul", "attention", "matmul_descriptors", "attention_descriptors"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_example(name, arch):
     done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--numpy"], capture_output=True, text=True,
