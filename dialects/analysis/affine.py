@@ -8,8 +8,8 @@ Exactness. Addition, subtraction and multiplication in n bits agree with the pol
 So only where the width matters (widening, an offset of fewer than 64 bits added to a pointer, division, comparison, loop bounds)
 must the polynomial fit; that is the fact ("fits", poly, bits). ("nonneg", poly): it is ≥ 0. ("multiple", poly, n): n divides it.
 
-``x % m`` of a tile ``x = start + (0 … n-1)`` is taken as ``start % m + (0 … n-1)``, which holds where n divides start (seen here)
-and m (a fact): then no multiple of m lies inside the tile. ``modulo_of`` tells of such a remainder.
+``x % m`` of a tile ``x = start + (0 … n-1)`` is taken as ``start % m + (0 … n-1)``, which holds where n divides start and
+m (facts, unless seen here): then no multiple of m lies inside the tile. ``modulo_of`` tells of such a remainder.
 """
 
 from __future__ import annotations
@@ -254,7 +254,8 @@ class Affine:
         rewritten = {Fact("nonneg", start, 0), Fact("multiple", b.poly, extent)}
         if start.divisor() % extent:
             rewritten.add(Fact("multiple", start, extent))
-        atom = self.atom("rem", (start, b.poly), bits)
+        # not the atom of the kernel's own start % divisor: a pass may put something else for this one
+        atom = self.atom("rem", (start, b.poly, extent), bits)
         exact = self._exact(a, bits) | self._exact(b, bits)
         self._modulo[atom] = Modulo(start, b.poly, extent, frozenset(rewritten))
         return Value(tile + Poly.of(atom), exact | rewritten)

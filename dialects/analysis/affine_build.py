@@ -120,7 +120,7 @@ class Writer:
         key = ("atom", a)
         if key not in self._written:
             if a.kind in _OPS:
-                x, y = (self.integer(p, a.bits) for p in a.payload)
+                x, y = (self.integer(p, a.bits) for p in a.payload[:2])
                 self._written[key] = self._binary(_OPS[a.kind], x, y, a.bits, a.regions)
             elif a.kind in ("program_id", "num_programs"):
                 i32 = ir.IntegerType.get_signless(32)

@@ -5,12 +5,13 @@ Used by promote_to_descriptors, which decides; this file only takes polynomials 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, Value, pointer_base
-from tilewright.dialects.analysis.polynomial import Monomial, Poly
+from tilewright.dialects.analysis.affine import Affine, Fact, Modulo, NotAffine, Value, pointer_base
+from tilewright.dialects.analysis.polynomial import Atom, Monomial, Poly
 
 MAX_RANK = 5  # CUDA driver API, cuTensorMapEncodeTiled: a tensor has 1 to 5 dims
 ONE = Poly.const(1)
@@ -53,10 +54,48 @@ class Tile:
         return [d.extent for d in self.dims]
 
 
-def match(affine: Affine, pointer: Any, mask: Any | None, shape: tuple[int, ...], itemsize: int) -> Tile:
-    """The tile that a pointer (and mask) of this shape describes. Raises NotAffine with the reason where it is none."""
+Unobserved = Callable[[int, Modulo], bool]  # (tile dim, remainder): do elements from the remainder's divisor on reach no memory?
+
+
+def match(affine: Affine, pointer: Any, mask: Any | None, shape: tuple[int, ...], itemsize: int, unobserved: Unobserved | None = None) -> Tile:
+    """The tile that a pointer (and mask) of this shape describes. Raises NotAffine with the reason where it is none.
+
+    Where ``unobserved`` says so, rows ``(start + i) % m`` are taken as rows start + i below the bound m.
+    """
     address = affine.value(pointer)
     conditions = [] if mask is None else affine.conditions(mask)
+    if unobserved is not None:
+        straight, bounds = _without_remainders(affine, address, conditions, unobserved)
+        if bounds:
+            try:
+                return _match(straight, conditions + bounds, shape, itemsize)
+            except NotAffine:
+                pass  # as it is written, then
+    return _match(address, conditions, shape, itemsize)
+
+
+def _without_remainders(affine: Affine, address: Value, conditions: list[Value], unobserved: Unobserved) -> tuple[Value, list[Value]]:
+    """(address with such coordinates for the remainders, conditions that bound them)."""
+    poly, facts, bounds = address.poly, address.facts, []
+    remainders = {a: m for a in poly.atoms() if (m := affine.modulo_of(a)) is not None}
+    replaced: dict[Atom, Poly] = {}
+    for atom, m in remainders.items():
+        if any(atom in c.poly.atoms() for c in conditions):
+            continue
+        stride = poly.split(lambda mono: atom in mono)[0].divided_by(Poly.of(atom))
+        for index in [a for a in poly.atoms() if a.kind == "dim" and a.payload[1] == m.extent]:
+            if poly.split(lambda mono: index in mono)[0].divided_by(Poly.of(index)) == stride and unobserved(index.payload[0], m):
+                replaced[atom] = m.start
+                bounds.append(Value(Poly.of(index) + m.start - m.divisor))
+                break
+    kept = frozenset().union(*(m.facts for a, m in remainders.items() if a not in replaced))
+    for atom in replaced:
+        facts = facts - remainders[atom].facts
+    facts = frozenset(f._replace(poly=f.poly.substitute(replaced.get)) for f in facts | kept)
+    return Value(poly.substitute(replaced.get), facts), bounds
+
+
+def _match(address: Value, conditions: list[Value], shape: tuple[int, ...], itemsize: int) -> Tile:
     base, rest = pointer_base(address.poly)
     _require_known(rest, "its address depends on")
     dims, scalar = _tile_dims(rest, shape)

@@ -73,7 +73,7 @@ class Host:
         if a.kind == "loop":
             return self.node("loop", *(self.poly(p) for p in a.payload[1:]))
         assert a.kind in ("div", "rem", "min", "max"), a
-        return self.node(a.kind, *(self.poly(p) for p in a.payload))
+        return self.node(a.kind, *(self.poly(p) for p in a.payload[:2]))
 
     # -- guards
     @staticmethod

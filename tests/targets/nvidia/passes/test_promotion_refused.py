@@ -201,14 +201,52 @@ def test_guard_of_empty_tensors():
     assert "a dim has 0 elements" in reasons(compiled(), M=0) and "a dim has -5 elements" in reasons(compiled(), M=-5)
 
 
+REMAINDER = a_load("(i % M)[:, None] * sa + k[None, :]", "k[None, :] < sb")
+UNMASKED = OUT.replace(", mask=i[:, None] < M", "")
+
+
 def test_guard_of_remainders():
-    c = compiled(a=a_load("(i % M)[:, None] * sa + k[None, :]", "k[None, :] < sb"), m=64, blocks=dict(BM=32, BN=16, BK=16))
-    assert first(c) == "tma" and not reasons(c)
+    blocks = dict(BM=32, BN=16, BK=16)
+    c = compiled(a=REMAINDER, out=UNMASKED, m=64, blocks=blocks)
+    assert first(c) == "tma" and not reasons(c, (2,))
     c.check((2,))
     assert "must be multiples of the block" in reasons(c, M=48)
     assert "zero" in reasons(c, M=0)
-    odd = compiled(a=a_load("(i % M)[:, None] * sa + k[None, :]", "k[None, :] < sb"), indices=INDICES.replace("* BM", "* 8"), m=48)
+    odd = compiled(a=REMAINDER, out=UNMASKED, indices=INDICES.replace("* BM", "* 8"), m=48)
     assert "must be multiples of the block" in reasons(odd)
+
+
+def test_remainder_without_guard_where_the_store_masks_the_rows_off():
+    c = compiled(a=REMAINDER, m=40)
+    assert first(c) == "tma" and not reasons(c)
+    c.check((4,))
+
+
+@pytest.mark.parametrize("what, changes", [
+    ("no mask", dict(out=UNMASKED)),
+    ("another bound", dict(out=OUT.replace("< M", "< sb"))),
+    ("another row", dict(out=OUT.replace("mask=i", "mask=(i + 1)"))),
+    ("two stores", dict(out=OUT + "\n    tl.store(c_ptr + j, tl.sum(tl.dot(a, b), 0))")),
+    ("rows that are added up", dict(out=OUT.replace("tl.dot(a, b)", "(tl.dot(a, b) + tl.sum(a, 0)[None, :])"))),
+    ("rows that become columns", dict(out=OUT.replace("tl.dot(a, b)", "tl.trans(tl.dot(a, b))"))),
+    ("rows that are summed over", dict(out=OUT.replace("tl.dot(a, b)", "tl.dot(b, a)"))),
+    ("rows that are addresses", dict(out=OUT.replace("i[:, None] * sc", "(i[:, None] * sc + tl.dot(a, b).to(tl.int32) * tl.program_id(1))"))),
+    ("another round's rows", dict(a=None)),
+])
+def test_remainder_with_guard_where_the_rows_may_be_seen(what, changes):
+    if what == "another round's rows":
+        changes = dict(a="""acc = tl.zeros((BM, BN), tl.float32)
+    for n in range(0, M, BM):
+        i = n + tl.arange(0, BM)
+        acc = tl.dot(tl.load(a_ptr + (i % M)[:, None] * sa + k[None, :]), tl.load(b_ptr + k[:, None] * sb + j[None, :]), acc)
+        tl.store(c_ptr + i[:, None] * sc + j[None, :], acc.to(tl.float32), mask=i[:, None] < M)
+    a = tl.zeros((BM, BK), tl.float16)""", w="b = a", out="pass")
+        changes["b"] = changes.pop("w")
+    c = compiled(**{"a": REMAINDER, **changes}, m=56)
+    assert first(c) == "tma" and "must be multiples of the block" in reasons(c), c.choices
+    wrapping = compiled(**{"a": REMAINDER, **changes}, m=48)
+    assert not reasons(wrapping)
+    wrapping.check((3,))
 
 
 def test_guard_of_overlapping_memory():
