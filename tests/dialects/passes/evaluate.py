@@ -21,7 +21,8 @@ _BINARY = {
     "arith.divsi": lambda a, b: np.trunc(a / b).astype(np.int64), "arith.remsi": np.fmod,
 }
 _UNARY = {"math.exp": np.exp, "math.exp2": np.exp2, "math.absf": np.abs, "arith.negf": np.negative}
-_COMPARE = [np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal]
+_COMPARE = [np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal,
+            lambda a, b: np.less(np.asarray(a, np.int64) & 0xFFFFFFFF, np.asarray(b, np.int64) & 0xFFFFFFFF)]  # 6: ult, of i32
 _SAME = frozenset(("ttg.convert_layout", "ttg.local_alloc", "ttg.local_load", "arith.extf", "arith.extsi", "arith.sitofp"))
 
 

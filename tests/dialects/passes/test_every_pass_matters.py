@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import matmul as example
+import matmul_descriptors as example_of_descriptors
 import numpy as np
 import pytest
 
@@ -70,12 +71,31 @@ class Compiled:
         return float(np.linalg.norm(y - expected) / np.linalg.norm(expected))
 
 
+def _writes_a_block(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
+    """Whether a kernel that stores through a descriptor compiles to PTX that stores."""
+    kernel = example_of_descriptors.matmul_device_descriptors_kernel
+    constants = dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, NUM_PROGRAMS=1, RELU=True, FLATTEN=False, WARP_SPECIALIZE=False, PRECISION="tf32")
+    signature = {n: "*fp16" if n.endswith("_ptr") else "i32" for n in kernel.arg_names if n not in constants}
+    selection = registry.select(GPUTarget("cuda", 80, 32))
+    options = selection.plugin.options()
+    with mlir_context():
+        load_target(selection.plugin)
+        ctx = pass_context(selection, options, "matmul_device_descriptors_kernel")
+        module = ASTSource(kernel, signature, constants).make_module(selection, options)
+        code: Any = module
+        for stage in pipeline(selection.plugin.pipeline(selection.arch, options)).stages[:4]:
+            run_passes(module, stage.passes, ctx) if stage.passes else None
+            code = stage.translate(code, ctx) if stage.translate else code
+    return "st.global" in code
+
+
 def _fails(compiled: Any) -> bool:
     return isinstance(compiled, Exception)
 
 
 # pass → (what is lost without it, whether it is there in what was compiled, or in the exception that came instead)
 LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "rewrite_tensor_descriptors": ("tensor descriptors read and write memory", lambda c: _writes_a_block(c.pipeline)),
     "canonicalize_tt": ("nothing is multiplied by the strides known to be 1", lambda c: "dense<1> : tensor" not in c.text),
     "dce_cse": ("the loop carries the accumulator, the two pointers ahead and the stage, nothing dead", lambda c: c.carried == 4),
     "convert_tt_to_ttg": ("tensors have layouts, without which nothing can be lowered", lambda c: not _fails(c)),
