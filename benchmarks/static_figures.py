@@ -70,7 +70,7 @@ def configurations() -> dict[str, tuple[str, int]]:
 
 
 def figures(ptx: str, assembler: str) -> dict[str, Any]:
-    """``regs`` a thread, ``spills`` (bytes stored and loaded), ``serialised``: ptxas' warning C7510 in full, or ""."""
+    """``regs`` a thread, ``spills`` (bytes stored and loaded), ``serialised``: ptxas' warning C7510 in full, or "". Of any compiler's PTX."""
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as f:
         f.write(ptx)
         f.flush()
@@ -84,21 +84,21 @@ def figures(ptx: str, assembler: str) -> dict[str, Any]:
             "serialised": serialised}
 
 
-def compiled(framework: Framework, case_name: str, index: int) -> list[dict[str, Any]]:
-    """Per launch: kernel, ptx, shared bytes, warps of a block."""
+def compiled(framework: Framework, case_name: str, index: int) -> list[tuple[str, Any]]:
+    """(kernel's name, what was compiled) of each launch of a candidate."""
     case = all_cases()[case_name]
     launches = case.launches(case.buffers(stand_in), case.candidates[index], framework)
+    return [(launch.kernel, kernel) for launch, kernel in zip(launches, warmup(framework, launches))]
+
+
+def ours(framework: Framework, label: str) -> list[dict[str, Any]]:
+    """The figures of one configuration under Tilewright, which keeps what its own ``ptxas -v`` said."""
     rows = []
-    for launch, kernel in zip(launches, warmup(framework, launches)):
-        warps = getattr(kernel.metadata, "total_warps", None) or kernel.metadata.num_warps
-        rows.append({"kernel": launch.kernel, "ptx": kernel.asm["ptx"], "shared": kernel.metadata.shared, "warps": warps})
+    for name, kernel in compiled(framework, *configurations()[label]):
+        m = kernel.metadata
+        rows.append({"kernel": name, "shared": m.shared, "warps": getattr(m, "total_warps", None) or m.num_warps, "regs": m.registers,
+                     "spills": m.spills, "serialised": getattr(m, "wgmma_serialized", "")})
     return rows
-
-
-def ours(framework: Framework, label: str, assembler: str) -> list[dict[str, Any]]:
-    """The figures of one configuration under Tilewright."""
-    rows = compiled(framework, *configurations()[label])
-    return [{**{k: v for k, v in row.items() if k != "ptx"}, **figures(row["ptx"], assembler)} for row in rows]
 
 
 def our_ptxas() -> str:
@@ -116,7 +116,8 @@ def emit() -> None:
     compile_for(framework, 90)
     for label, (case, index) in configurations().items():
         try:
-            rows = compiled(framework, case, index)
+            rows = [{"kernel": name, "ptx": k.asm["ptx"], "shared": k.metadata.shared, "warps": k.metadata.num_warps}
+                    for name, k in compiled(framework, case, index)]
         except Exception as error:  # noqa: BLE001 - noted: nothing is asked of Tilewright there
             print(json.dumps({"label": label, "error": first_line(error)}), flush=True)
             continue
@@ -148,14 +149,14 @@ def remake(peer: str) -> None:
 
 def show(kernels: list[str]) -> None:
     peer = json.loads(PEER.read_text())["configurations"]
-    framework, assembler = Framework("tilewright"), our_ptxas()
+    framework = Framework("tilewright")
     compile_for(framework, 90)
     print("| configuration | kernel | regs | Triton | spills | Triton | shared | Triton | warps | Triton | serialised |\n" + "|---" * 11 + "|")
     for label, (case, _) in configurations().items():
         if kernels and case not in kernels:
             continue
         try:
-            rows = ours(framework, label, assembler)
+            rows = ours(framework, label)
         except Exception as error:  # noqa: BLE001 - one configuration that fails must not hide the others
             print(f"| {label} | {first_line(error)} |", flush=True)
             continue
