@@ -164,11 +164,14 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
 
 def resource_usage(log: str) -> dict[str, Any]:
     """Figures in the output of ``ptxas -v``, and what it says of warp-group products that it had to serialise (C7510) or to wait
-    for by itself (C7517), since a register of a group in flight is touched."""
+    for by itself (C7517), since a register of a group in flight is touched, and of register counts that it did not move (C7508)."""
     usage: dict[str, Any] = {"registers": 0, "spills": 0, "stack": 0}
     warnings = re.findall(r"^.*\(C75\d\d\).*(?:wgmma|warpgroup).*$", log, re.M)
     if warnings:
         usage["wgmma_serialized"] = "\n".join(line.strip() for line in warnings)
+    ignored = re.search(r"^.*\(C7508\).*setmaxnreg.*$", log, re.M)
+    if ignored:
+        usage["setmaxnreg_ignored"] = ignored.group(0).strip()
     found = re.search(r"Used (\d+) registers", log)
     if found:
         usage["registers"] = int(found.group(1))

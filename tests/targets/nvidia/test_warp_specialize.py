@@ -26,6 +26,7 @@ from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.context import ensure_dialects, mlir_context
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.passes import canonicalize_tt, dce_cse, remove_layout_conversions
+from tilewright.targets.nvidia.emit import assemble
 from tilewright.targets.nvidia.target import TARGET
 
 RETURN = '"ttng.warp_return"() : () -> ()'
@@ -57,7 +58,7 @@ def test_ring_kernel(arguments):
     found = lower(ring_sum(**arguments), num_warps=warps, host=host)
     assert found.metadata["total_warps"] == warps + 4 and found.metadata["num_warps"] == warps
     assert f".reqntid {32 * (warps + 4)}\n.minnctapersm 1\n" in found.ptx
-    assert found.usage["spills"] == 0 and found.usage["stack"] == 0
+    assert found.usage["spills"] == 0 and found.usage["stack"] == 0 and "setmaxnreg_ignored" not in found.usage
     ptx = found.ptx
     init = [r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster", r"bar\.sync\s+0;", rf"setp\.(?:lt|ge|gt)\.u32\s+%p\d+, %r\d+, {32 * warps}"]
     produce = [rf"setp\.(?:ne|eq)\.b32\s+%p\d+, %r\d+, {32 * warps};", r"try_wait\.parity", r"mbarrier\.arrive\.expect_tx",
@@ -93,6 +94,11 @@ def test_min_ctas_and_maxnreg():
     assert ".minnctapersm 2\n" in lower(text).ptx
     capped = lower(text, maxnreg=168).ptx
     assert ".maxnreg 168\n" in capped and "minnctapersm" not in capped
+
+
+def test_moving_registers_needs_their_number_at_entry():
+    ptx = lower(ring_sum(), host=ring_sum_host()).ptx
+    assert "setmaxnreg" in assemble(ptx.replace(".minnctapersm 1\n", ""), "sm_90a")[1]["setmaxnreg_ignored"]
 
 
 def test_kernels_without_it_are_as_before():
