@@ -53,27 +53,28 @@ def _text(name: str, default: Any = None) -> Any:
     return _Setting(name, str, default)
 
 
-class HookChain:
-    """Functions called one after another with the same arguments. False where there is none."""
+class HookChain(list[Callable[..., Any]]):
+    """Functions called one after another with the same arguments. False where there is none; a list, whose truth every launch asks for."""
 
     def __init__(self, reversed: bool = False):
-        self.calls: list[Callable[..., Any]] = []
+        super().__init__()
         self.reversed = reversed
 
+    @property
+    def calls(self) -> list[Callable[..., Any]]:
+        return self
+
     def add(self, function: Callable[..., Any]) -> None:
-        if function not in self.calls:
-            self.calls.append(function)
+        if function not in self:
+            self.append(function)
 
     def remove(self, function: Callable[..., Any]) -> None:
-        if function in self.calls:
-            self.calls.remove(function)
-
-    def __bool__(self) -> bool:
-        return bool(self.calls)
+        if function in self:
+            super().remove(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = None
-        for call in self.calls[::-1] if self.reversed else self.calls:
+        for call in self[::-1] if self.reversed else self[:]:
             result = call(*args, **kwargs) or result
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from tilewright import knobs
@@ -88,6 +89,19 @@ def _flat_expressions(types: Sequence[Any], whole: str) -> list[str]:
         elif t != "constexpr":
             out.append(f"{whole}[{i}]")
     return out
+
+
+def argument_picker(types: Sequence[Any]) -> Callable[[Any], Any] | None:
+    """From the values of parameters of these types to the run-time ones, flattened; None where that is all of them as they are."""
+    if any(isinstance(t, (tuple, list)) or t.startswith("tensordesc<") for t in types):
+        picked = "".join(f"{e}, " for e in _flat_expressions(types, "values"))
+        return eval(f"lambda values: ({picked})")  # noqa: S307 - indices only
+    wanted = [i for i, t in enumerate(types) if t != "constexpr"]
+    if len(wanted) == len(types):
+        return None
+    if len(wanted) < 2:
+        return lambda values: tuple([values[i] for i in wanted])
+    return itemgetter(*wanted)
 
 
 class CompiledKernel:
@@ -176,15 +190,6 @@ class CompiledKernel:
         return self.asm[self.selection.plugin.binary_stage]
 
     # --------------------------------------------------------------------------------------------------------- launching
-    def argument_picker(self, total: int) -> Callable[[Any], Any] | None:
-        """From the values of all parameters to the run-time ones, flattened; None where that is all of them as they are."""
-        from tilewright.runtime.jit import _picker
-
-        if any(isinstance(t, (tuple, list)) or t.startswith("tensordesc<") for t in self.types):
-            picked = "".join(f"{e}, " for e in _flat_expressions(self.types, "values"))
-            return eval(f"lambda values: ({picked})")  # noqa: S307 - indices only
-        return _picker([i for i, t in enumerate(self.types) if t != "constexpr"], total)
-
     def variant(self, options: Mapping[str, Any]) -> CompiledKernel:
         """This kernel compiled with ``options`` laid over its own; compiled, or read from the cache, once."""
         from tilewright.compiler.compiler import compile_selected
@@ -247,8 +252,7 @@ class CompiledKernel:
 
             self._init_handles()
             driver, launcher, fast = self.driver, self.launcher, FAST[0]
-            total = len(self.types)
-            pick = self.argument_picker(total)
+            pick = argument_picker(self.types)
 
             def value(kind: Any, arg: Any) -> Any:
                 return arg if kind == "constexpr" else fast[type(arg)](arg)[1]

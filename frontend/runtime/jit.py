@@ -15,8 +15,6 @@ import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import index as to_index
-from operator import itemgetter
 from typing import Any
 
 from tilewright import knobs
@@ -28,7 +26,7 @@ from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
 from tilewright.runtime.explain import choices, tell
 from tilewright.runtime.specialize import ALIGN, ONE, constexpr_key, describe, element_name
-from tilewright.targets.protocol import LaunchRequest
+from tilewright.runtime.warm_launch import MISSING, make_warm_launch, normalise_grid
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
@@ -230,46 +228,25 @@ class KernelInterface:
 
 
 class _Entry:
-    """All that a warm launch needs."""
+    """All that a launch needs."""
 
-    __slots__ = ("kernel", "launcher", "handles", "current_device", "current_stream", "pick")
+    __slots__ = ("kernel", "launcher", "handles", "current_device", "current_stream", "pick", "warm_pick")
 
-    def __init__(self, kernel: Any, total: int):
+    def __init__(self, kernel: Any, params: Sequence[KernelParam]):
+        from tilewright.compiler.compiled import argument_picker
+
         self.kernel = kernel
         self.launcher: Callable[..., None] = kernel.launcher
         self.handles: dict[int, Any] = kernel.handles
         self.current_device: Callable[[], int] = kernel.driver.current_device
         self.current_stream: Callable[[int], Any] = kernel.driver.current_stream
-        self.pick: Callable[[Any], Any] | None = kernel.argument_picker(total)
+        # of the values of all parameters, and of those that are not constexprs by declaration
+        self.pick: Callable[[Any], Any] | None = argument_picker(kernel.types)
+        self.warm_pick = argument_picker([t for p, t in zip(params, kernel.types) if not p.is_constexpr])
 
-
-def _picker(wanted: Sequence[int], total: int) -> Callable[[Any], Any] | None:
-    """A function that takes those of ``total`` values; None for all of them."""
-    if len(wanted) == total:
-        return None
-    if not wanted:
-        return lambda values: ()
-    if len(wanted) == 1:
-        only = wanted[0]
-        return lambda values: (values[only],)
-    return itemgetter(*wanted)
-
-
-def normalise_grid(grid: Any) -> tuple[int, int, int]:
-    """Three sizes of a grid of one to three. Raises ArgumentError for anything else."""
-    if isinstance(grid, int) or not hasattr(grid, "__len__"):
-        grid = (grid,)
-    if not 1 <= len(grid) <= 3:
-        raise ArgumentError(f"a grid has one to three sizes; found {len(grid)}: {tuple(grid)}")
-    sizes = []
-    for size in grid:
-        try:
-            sizes.append(to_index(size))
-        except TypeError:
-            raise ArgumentError(f"grid sizes are integers; found {size!r} ({type(size).__name__}): round with tilewright.cdiv(n, BLOCK)") from None
-    if min(sizes) < 0:
-        raise ArgumentError(f"grid sizes are not negative; found {tuple(sizes)}")
-    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+    def warm(self) -> tuple[Any, ...]:
+        """What the generated code unpacks."""
+        return self.kernel, self.launcher, self.handles, self.current_device, self.current_stream, self.warm_pick
 
 
 class JITFunction(JITCallable, KernelInterface):
@@ -306,6 +283,9 @@ class JITFunction(JITCallable, KernelInterface):
         self._entries: dict[Any, _Entry] = {}
         self._kernels: dict[Any, Any] = {}
         self._compile_lock = threading.RLock()
+        self._warm: Callable[..., Any] | None = None  # generated at the first launch
+        self._run: Callable[..., Any] = self._run_usual
+        self._launch: Callable[..., Any] = self._first_launch
         self.kernel: Any = None
         self.last_launched: Any = None  # the CompiledKernel
 
@@ -337,11 +317,47 @@ class JITFunction(JITCallable, KernelInterface):
         return self
 
     # ---------------------------------------------------------------------------------------------------------- launch
-    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """Launch (or with ``warmup`` only compile) and return the CompiledKernel. ``kwargs``: parameters by name, and options."""
-        if self.pre_run_hooks:
-            for hook in self.pre_run_hooks:
-                hook(*args, **kwargs)
+    @property
+    def run(self) -> Callable[..., Any]:  # type: ignore[override]
+        """``run(*args, grid=, warmup=, **kwargs)``: launch (or with ``warmup`` only compile) and return the CompiledKernel. ``kwargs``:
+        parameters by name, and options. A tool may assign another function, which is called for launches too."""
+        return self._run
+
+    @run.setter
+    def run(self, function: Callable[..., Any]) -> None:
+        self._run = function
+        self._launch = lambda grid, /, *args, **kwargs: function(*args, grid=grid, warmup=False, **kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        if self.pre_run_hooks:  # they are told what was given by position and what by name
+            return partial(self._run, grid=grid, warmup=False)
+        return partial(self._launch, grid)
+
+    def _first_launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """``_launch`` until there is code for warm launches."""
+        if self._warm is None:
+            return self._run(*args, grid=grid, warmup=False, **kwargs)
+        return self._warm(grid, *args, **kwargs)
+
+    def _run_usual(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if self._warm is None or warmup or self.pre_run_hooks or (kwargs and any(n in kwargs for n in self.arg_names[:len(args)])):
+            return self._run_cold(None, args, kwargs, grid, warmup)
+        return self._warm(grid, *args, **kwargs)
+
+    def _cold(self, grid: Any, key: Any, given: dict[str, Any], surplus: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A launch that the generated code leaves to ``_run_cold``, and what it needs from then on under ``key``."""
+        given = {n: v for n, v in given.items() if v is not MISSING}
+        if surplus:
+            positional = tuple(given.pop(p.name) for p in self.params if not p.keyword_only and p.name in given)
+            return self._run_cold(key, (*positional, *surplus), {**given, **options}, grid, False)
+        return self._run_cold(key, (), {**given, **options}, grid, False)
+
+    def _run_cold(self, warm_key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool) -> Any:
+        """The launch in full. ``warm_key``: that of the generated code, which finds the entry there from then on."""
+        from tilewright.targets.protocol import LaunchRequest
+
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
         bind = self._bind or self._make_bind()
         try:
             kinds, values, options = bind(*args, **kwargs)
@@ -362,16 +378,12 @@ class JITFunction(JITCallable, KernelInterface):
             kernel = self._kernel_for(args, kwargs)
             if warmup:
                 return kernel
-            entry = self._entries[key] = _Entry(kernel, len(values))
+            entry = self._entries[key] = _Entry(kernel, self.params)
+        bound = self._collect(*args, **kwargs)[0]
         if callable(grid):
-            grid = grid(self._collect(*args, **kwargs)[0])
-        if type(grid) is tuple and len(grid) == 1 and type(grid[0]) is int:
-            x, y, z = grid[0], 1, 1
-        else:
-            x, y, z = normalise_grid(grid)
-        if x <= 0 or y == 0 or z == 0:
-            if x < 0:
-                normalise_grid(grid)
+            grid = grid(bound)
+        x, y, z = normalise_grid(grid)
+        if not (x and y and z):
             return entry.kernel
         device = entry.current_device()
         handle = entry.handles.get(device)
@@ -385,15 +397,23 @@ class JITFunction(JITCallable, KernelInterface):
         ran = entry.kernel
         record = None
         if enter or leave:
-            record = ran.launch_metadata((x, y, z), entry.current_stream(device), *self._collect(*args, **kwargs)[0].values())
+            record = ran.launch_metadata((x, y, z), entry.current_stream(device), *bound.values())
             enter(record)
         try:
             entry.launcher(x, y, z, entry.current_stream(device), handle, values)
         except LaunchRequest as request:
-            ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(self._collect(*args, **kwargs)[0].values()))
+            ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(bound.values()))
         if record is not None:
             leave(record)
         driver.recent = self.last_launched = ran
+        if warm_key is not None:
+            self._entries[warm_key] = entry.warm()
+        elif self._warm is None:
+            self._warm = make_warm_launch(self, [type(bound[p.name]) for p in self.params], {
+                "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE,
+                "hooks": knobs.runtime, "driver": driver})
+            if self._launch == self._first_launch:
+                self._launch = self._warm
         return ran
 
     def _make_bind(self) -> Any:

@@ -256,7 +256,8 @@ class _Table(dict):
 FAST: tuple[_Table, ...] = tuple(_Table(mode) for mode in range(4))
 
 
-def _is_torch_tensor(t: type) -> bool:
+def is_torch_tensor(t: type) -> bool:
+    """Whether a class is torch.Tensor or derived from it."""
     return any(c.__name__ == "Tensor" and c.__module__.split(".")[0] == "torch" for c in t.__mro__)
 
 
@@ -294,7 +295,7 @@ def _classify(t: type, mode: int) -> Fast:
         return _constexpr  # tl.dtype and its kin
     if any(c.__name__ == "TensorDescriptor" for c in t.__mro__):
         return _descriptor
-    if _is_torch_tensor(t):
+    if is_torch_tensor(t):
         return _torch_aligned if aligned else _torch_plain
     if _is_ndarray(t):
         return _numpy(aligned)

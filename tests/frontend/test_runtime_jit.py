@@ -207,8 +207,12 @@ def test_wrong_arguments(fake):
     x = aligned(8)
     with pytest.raises(TypeError, match="add: missing 1 required positional argument: 'BLOCK'; its parameters are x, y, n, BLOCK"):
         add[(1,)](x, x, 5)
-    with pytest.raises(ArgumentError, match="multiple values for argument 'x'"):
+    with pytest.raises(TypeError, match="multiple values for argument 'x'"):
         add[(1,)](x, x, 5, 3, x=x)
+    with pytest.raises(ArgumentError, match="add: got multiple values for argument 'x'; its parameters are x, y, n, BLOCK"):
+        add.run(x, x, 5, 3, x=x, grid=(1,), warmup=False)
+    with pytest.raises(ArgumentError, match="add: takes 4 positional arguments but 5 were given; its parameters are"):
+        add[(1,)](x, x, 5, 3, 4)
     with pytest.raises(ArgumentError, match="argument 'y' of add: a builtins.object is no kernel argument"):
         add[(1,)](x, object(), 5, 3)
     with pytest.raises(ArgumentError, match="'x'.*>f4"):

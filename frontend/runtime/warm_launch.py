@@ -1,0 +1,142 @@
+"""Makes, for one kernel, the function that launches it again: one frame of straight code from the arguments to the driver's launcher.
+
+It is generated at the first launch, for the classes of arguments seen then: what torch tensors and ints are to the compiler is worked
+out in place (as ``specialize`` does; other arguments go there), one look-up in ``JITFunction._entries`` finds all that a launch needs, and
+whatever is not usual (a new key, a hook, a changed global, a device that the code is not loaded on, a wrong argument) goes to ``cold``.
+
+A key is ``(target variable, options, …)`` with, a parameter: of a tensor its dtype, device and whether its address is a multiple of 16; of
+an int from 2 to 2^31-1 whether it is one; else the key that ``specialize`` gives, with None, None in a tensor's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index as to_index
+from typing import Any
+
+from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.specialize import ALIGN, FAST, constexpr_key, is_torch_tensor
+
+
+class _Missing:
+    """The default of parameters that have none."""
+
+    def __repr__(self) -> str:
+        return "no argument"
+
+
+MISSING = _Missing()
+
+
+def normalise_grid(grid: Any) -> tuple[int, int, int]:
+    """Three sizes of a grid of one to three. Raises ArgumentError for anything else."""
+    if isinstance(grid, int) or not hasattr(grid, "__len__"):
+        grid = (grid,)
+    if not 1 <= len(grid) <= 3:
+        raise ArgumentError(f"a grid has one to three sizes; found {len(grid)}: {tuple(grid)}")
+    sizes = []
+    for size in grid:
+        try:
+            sizes.append(to_index(size))
+        except TypeError:
+            raise ArgumentError(f"grid sizes are integers; found {size!r} ({type(size).__name__}): round with tilewright.cdiv(n, BLOCK)") from None
+    if min(sizes) < 0:
+        raise ArgumentError(f"grid sizes are not negative; found {tuple(sizes)}")
+    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def _parameter(i: int, p: Any, seen: type, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """(lines that work out parameter ``i``'s value ``_tw_v{i}``, the expressions that stand for it in the key)."""
+    if p.is_constexpr:
+        scope[f"_tw_bool{i}"] = (bool, True), (bool, False)
+        return [], [f"{p.name} if _tw_type({p.name}) is _tw_int else _tw_bool{i}[0] if {p.name} is True else _tw_bool{i}[1] if {p.name} is False "
+                    f"else _tw_constexpr({p.name})"]
+    aligns = bool(p.mode & ALIGN)
+    general = f"_tw_k{i}, _tw_v{i} = _tw_fast{p.mode}[_tw_type({p.name})]({p.name})"
+    scope[f"_tw_fast{p.mode}"] = FAST[p.mode]
+    if seen is int:
+        return [f"if _tw_type({p.name}) is _tw_int and 1 < {p.name} <= 2147483647:",
+                f"    _tw_k{i} = {f'{p.name} & 15 == 0' if aligns else 'True'}; _tw_v{i} = {p.name}",
+                "else:", f"    {general}"], [f"_tw_k{i}"]
+    if is_torch_tensor(seen):
+        scope[f"_tw_class{i}"] = seen
+        return [f"if _tw_type({p.name}) is _tw_class{i}:",
+                f"    _tw_v{i} = {p.name}.data_ptr(); _tw_k{i} = {p.name}.dtype; _tw_d{i} = {p.name}.device; "
+                f"_tw_a{i} = {f'_tw_v{i} & 15 == 0' if aligns else 'True'}",
+                "else:", f"    {general}; _tw_d{i} = _tw_a{i} = None"], [f"_tw_k{i}", f"_tw_d{i}", f"_tw_a{i}"]
+    return [general], [f"_tw_k{i}"]
+
+
+_BODY = """\
+    if _tw_more:
+        return _tw_cold(_tw_grid, None, {given}, _tw_more, _tw_options)
+    try:
+{bind}
+        _tw_key = (_tw_variable(_tw_name), _tw_tuple(_tw_options.items()) if _tw_options else None, {key})
+        _tw_found = _tw_self._entries.get(_tw_key)
+    except (_tw_TypeError, _tw_ArgumentError):
+        return _tw_cold(_tw_grid, None, {given}, _tw_more, _tw_options)
+    if _tw_found is None or _tw_hooks.launch_enter_hook or _tw_hooks.launch_exit_hook or _tw_self.pre_run_hooks:
+        return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options)
+    for _tw_scope, _tw_global, _tw_object in _tw_self._checks:
+        if _tw_scope.get(_tw_global) is not _tw_object:
+            return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options)
+    for _tw_use in _tw_self._slow_checks:
+        if _tw_use.changed():
+            return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options)
+    if _tw_type(_tw_grid) is not _tw_tuple and _tw_callable(_tw_grid):
+        _tw_grid = _tw_grid({given})
+    _tw_y = _tw_z = 1
+    if _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 1:
+        _tw_x, = _tw_grid
+    elif _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 2:
+        _tw_x, _tw_y = _tw_grid
+    elif _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 3:
+        _tw_x, _tw_y, _tw_z = _tw_grid
+    else:
+        _tw_x, _tw_y, _tw_z = _tw_normalise(_tw_grid)
+    if not (_tw_type(_tw_x) is _tw_type(_tw_y) is _tw_type(_tw_z) is _tw_int and _tw_x > 0 and _tw_y > 0 and _tw_z > 0):
+        _tw_x, _tw_y, _tw_z = _tw_normalise((_tw_x, _tw_y, _tw_z))
+        if not (_tw_x and _tw_y and _tw_z):
+            return _tw_found[0]
+    _tw_kernel, _tw_launcher, _tw_handles, _tw_device_of, _tw_stream_of, _tw_pick = _tw_found
+    _tw_device = _tw_device_of()
+    _tw_handle = _tw_handles.get(_tw_device)
+    if _tw_handle is None:
+        return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options)
+    _tw_values = ({values}) if _tw_pick is None else _tw_pick(({values}))
+    try:
+        _tw_launcher(_tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_handle, _tw_values)
+    except _tw_LaunchRequest as _tw_request:
+        _tw_kernel = _tw_kernel.answer(_tw_request, _tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_device, _tw_values, ({arguments}))
+    _tw_driver.recent = _tw_self.last_launched = _tw_kernel
+    return _tw_kernel
+"""
+
+
+def make_warm_launch(function: Any, classes: Sequence[type], names: dict[str, Any]) -> Callable[..., Any]:
+    """``launch(grid, *args, **kwargs) → CompiledKernel`` of a JITFunction. ``classes``: of the arguments of its first launch.
+
+    ``names``: what the code calls: ``cold(grid, key or None, {parameter: argument}, surplus arguments, options)``, which does the launch in
+    full and puts what it needed under the key; ``variable`` and ``name`` (the target variable's value), ``hooks``, ``driver``.
+    """
+    from tilewright.targets.protocol import LaunchRequest
+
+    scope: dict[str, Any] = {"_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
+                             "_tw_LaunchRequest": LaunchRequest, "_tw_type": type, "_tw_int": int, "_tw_tuple": tuple, "_tw_len": len,
+                             "_tw_callable": callable, "_tw_normalise": normalise_grid, "_tw_TypeError": TypeError, **{f"_tw_{k}": v for k, v in names.items()}}
+    heads, keywords, bind, key = [], [], [], []
+    for i, (p, seen) in enumerate(zip(function.params, classes)):
+        scope[f"_tw_default{i}"] = p.default if p.has_default else MISSING
+        (keywords if p.keyword_only else heads).append(f"{p.name}=_tw_default{i}")
+        lines, parts = _parameter(i, p, seen, scope)
+        bind += lines
+        key += parts
+    run_time = [i for i, p in enumerate(function.params) if not p.is_constexpr]
+    text = _BODY.format(
+        bind="\n".join("        " + line for line in bind) or "        pass", key="".join(f"{k}, " for k in key),
+        given="{" + ", ".join(f"{p.name!r}: {p.name}" for p in function.params) + "}",
+        values="".join(f"_tw_v{i}, " for i in run_time), arguments="".join(f"{function.params[i].name}, " for i in run_time))
+    head = ", ".join(["_tw_grid", "/", *heads, "*_tw_more", *keywords, "**_tw_options"])
+    exec(compile(f"def {function.__name__}({head}):\n{text}", f"<warm launch of {function.__name__}>", "exec"), scope)  # noqa: S102
+    return scope[function.__name__]
