@@ -1,7 +1,7 @@
 """Registers, spills and serialised WGMMAs of every benchmark configuration on sm_90a, from one ``ptxas -v``, beside Triton's. No GPU.
 
-    python benchmarks/static_figures.py --remake PYTHON_WITH_TRITON     # makes triton_static.json anew
-    python benchmarks/static_figures.py [--kernels matmul8192,…]        # prints ours beside it, as Markdown
+    python benchmarks/static_figures.py --remake PYTHON_WITH_TRITON [--kernels matmul1000,…]   # makes triton_static.json anew
+    python benchmarks/static_figures.py [--kernels matmul8192,…]                               # prints ours beside it, as Markdown
 
 tests/benchmarks/test_static.py compares with the same file.
 """
@@ -110,11 +110,15 @@ def our_ptxas() -> str:
     return str(path)
 
 
-def emit() -> None:
+def chosen(kernels: list[str]) -> dict[str, tuple[str, int]]:
+    return {label: place for label, place in configurations().items() if not kernels or place[0] in kernels}
+
+
+def emit(kernels: list[str]) -> None:
     """Run by the peer's Python: every configuration as a JSON line."""
     framework = Framework("triton")
     compile_for(framework, 90)
-    for label, (case, index) in configurations().items():
+    for label, (case, index) in chosen(kernels).items():
         try:
             rows = [{"kernel": name, "ptx": k.asm["ptx"], "shared": k.metadata.shared, "warps": k.metadata.num_warps}
                     for name, k in compiled(framework, case, index)]
@@ -124,11 +128,11 @@ def emit() -> None:
         print(json.dumps({"label": label, "rows": rows}), flush=True)
 
 
-def remake(peer: str) -> None:
+def remake(peer: str, kernels: list[str]) -> None:
     from tilewright.targets.nvidia.emit import ptxas_version
 
     assembler = our_ptxas()
-    process = subprocess.Popen([peer, __file__, "--emit"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen([peer, __file__, "--emit", "--kernels", ",".join(kernels)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     found: dict[str, Any] = {}
     assert process.stdout is not None
     for line in process.stdout:
@@ -143,7 +147,9 @@ def remake(peer: str) -> None:
     if process.wait() or not found:
         raise SystemExit("the peer's process failed")
     version = subprocess.run([peer, "-c", "import triton; print(triton.__version__)"], capture_output=True, text=True).stdout.strip()
-    lines = ",\n".join(f"  {json.dumps(label)}: {json.dumps(rows)}" for label, rows in found.items())
+    known = json.loads(PEER.read_text())["configurations"] if kernels else {}
+    known |= found
+    lines = ",\n".join(f"  {json.dumps(label)}: {json.dumps(known[label])}" for label in configurations())
     PEER.write_text(f'{{"triton": "{version}", "ptxas": "{ptxas_version()}", "arch": "{ARCH}", "configurations": {{\n{lines}\n}}}}\n')
 
 
@@ -152,9 +158,7 @@ def show(kernels: list[str]) -> None:
     framework = Framework("tilewright")
     compile_for(framework, 90)
     print("| configuration | kernel | regs | Triton | spills | Triton | shared | Triton | warps | Triton | serialised |\n" + "|---" * 11 + "|")
-    for label, (case, _) in configurations().items():
-        if kernels and case not in kernels:
-            continue
+    for label in chosen(kernels):
         try:
             rows = ours(framework, label)
         except Exception as error:  # noqa: BLE001 - one configuration that fails must not hide the others
@@ -172,12 +176,13 @@ def main() -> None:
     parser.add_argument("--kernels", default="")
     parser.add_argument("--emit", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    kernels = args.kernels.split(",") if args.kernels else []
     if args.emit:
-        emit()
+        emit(kernels)
     elif args.remake:
-        remake(args.remake)
+        remake(args.remake, kernels)
     else:
-        show(args.kernels.split(",") if args.kernels else [])
+        show(kernels)
 
 
 if __name__ == "__main__":
