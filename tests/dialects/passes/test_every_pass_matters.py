@@ -1,7 +1,7 @@
 """Take any one pass out of a GPU's pipeline and something that this file names is lost.
 
-The kernel is the matmul of the examples for sm_80, from @jit to PTX, and run in the simulator. A pass that is added to the
-pipeline needs an entry here: what would be lost without it.
+The kernel is the matmul of the examples for sm_80, and for sm_90a with its warp-group products, from @jit to PTX, and run in the
+simulator. A pass that is added to the pipeline needs an entry here: what would be lost without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Compiled:
     """What comes out of a pipeline: ``text`` after the ttgir stage, ``ttg`` (names of the ops in its loops), ``carried`` (values that the loop
     carries), ``ptx``, and the PTX's loop. Passes and translations run until one raises."""
 
-    def __init__(self, pipeline: Callable[[Pipeline], Pipeline], element: str = "fp16", precision: str = "tf32"):
+    def __init__(self, pipeline: Callable[[Pipeline], Pipeline], element: str = "fp16", precision: str = "tf32",
+                 arch: int = 80, **options: Any):
         self.pipeline = pipeline
         kernel = example.matmul_kernel
         signature = {f"{p}_ptr": f"*{element}" for p in "xwby"} | {n: "i32" for n in ("M", "N", "K", "stride_xm", "stride_wk", "stride_ym")}
@@ -41,8 +42,8 @@ class Compiled:
                          stride_yn=1)
         names = [n for n in kernel.arg_names if n in signature]
         divisible = {(kernel.arg_names.index(n),): [["tt.divisibility", 16]] for n in names if n != "M"}
-        selection = registry.select(GPUTarget("cuda", 80, 32))
-        self.options = selection.plugin.options(num_warps=4, num_stages=3)
+        selection = registry.select(GPUTarget("cuda", arch, 32))
+        self.options = selection.plugin.options(num_warps=4, num_stages=3, **options)
         stages = {s.name: s for s in pipeline(selection.plugin.pipeline(selection.arch, self.options)).stages}
         with mlir_context():
             load_target(selection.plugin)
@@ -113,9 +114,18 @@ LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def attempt(change: Callable[[Pipeline], Pipeline]) -> Any:
+# of sm_90a, beside the passes above
+WARP_GROUPS: dict[str, Any] = {"arch": 90, "warp_group_dots": True, "tma": False}
+WARP_GROUP_LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "use_warp_group_dots": ("products are wgmma", lambda c: "wgmma.mma_async" in c.ptx and "mma.sync" not in c.ptx),
+    "schedule_warp_group_dots": ("a product runs on in the next iteration", lambda c: "wgmma.wait_group.sync.aligned 1" in c.ptx),
+    "fence_async_proxy": ("products see what cp.async wrote", lambda c: c.run() < 1e-3),
+}
+
+
+def attempt(change: Callable[[Pipeline], Pipeline], **how: Any) -> Any:
     try:
-        return Compiled(change)
+        return Compiled(change, **how)
     except Exception as e:  # which error it is, is the business of other tests
         return e
 
@@ -149,3 +159,22 @@ def test_something_is_lost_without(name, whole, monkeypatch):
 
 def test_the_whole_pipeline_is_right(whole):
     assert whole.run() < 1e-3
+
+
+@pytest.fixture(scope="module")
+def warp_groups() -> Compiled:
+    return Compiled(lambda p: p, **WARP_GROUPS)
+
+
+def test_every_pass_of_the_warp_groups_is_listed():
+    selection = registry.select(GPUTarget("cuda", 90, 32))
+    options = selection.plugin.options(**{k: v for k, v in WARP_GROUPS.items() if k != "arch"})
+    assert {p.name for _, p in selection.plugin.pipeline(selection.arch, options).passes()} == set(LOSSES) | set(WARP_GROUP_LOSSES)
+
+
+@pytest.mark.parametrize("name", WARP_GROUP_LOSSES)
+def test_something_is_lost_of_warp_groups_without(name, warp_groups, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    what, check = WARP_GROUP_LOSSES[name]
+    assert check(warp_groups), f"lost with every pass in place: {what}"
+    assert not holds(check, attempt(lambda p: p.remove(name), **WARP_GROUPS)), f"without {name} it still holds that {what}"
