@@ -25,6 +25,7 @@ _RING: dict[str, Callable[[Poly, Poly], Poly]] = {
     "arith.addi": lambda a, b: a + b, "arith.subi": lambda a, b: a - b, "arith.muli": lambda a, b: a * b, "tt.addptr": lambda a, b: a + b}
 _OPAQUE_OPS = {"arith.divsi": "div", "arith.remsi": "rem", "arith.minsi": "min", "arith.maxsi": "max"}
 _LESS = {2: (0, 1, 0), 3: (0, 1, 1), 4: (1, 0, 0), 5: (1, 0, 1)}  # predicate → (smaller, greater, or equal)
+_UNSIGNED_LESS = {6: (0, 1), 8: (1, 0)}
 _PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "unsigned <", "unsigned <=", "unsigned >", "unsigned >=")
 
 
@@ -289,12 +290,23 @@ class Affine:
         if name != "arith.cmpi":
             raise NotAffine(f"the mask is made by {name}")
         predicate = node.int_attr("predicate")
+        if predicate in _UNSIGNED_LESS:
+            return self._below(*(node.operands[i] for i in _UNSIGNED_LESS[predicate]))
         if predicate not in _LESS:
             raise NotAffine(f"the mask compares by {_PREDICATES[predicate]}")
         smaller, greater, equal = _LESS[predicate]
         a, b = self._of(node.operands[smaller]), self._of(node.operands[greater])
         bits = type_info(node.operands[0].type).bits
         return [Value(a.poly - b.poly - equal, self._exact(a, bits) | self._exact(b, bits))]
+
+    def _below(self, index: Any, size: Any) -> list[Value]:
+        """``index <u size``, which is 0 ≤ index < size where size is not negative."""
+        a, b = self._of(index), self._of(size)
+        bits = type_info(index.type).bits
+        facts = self._exact(a, bits) | self._exact(b, bits)
+        if b.poly.range()[0] < 0:
+            facts |= {Fact("nonneg", b.poly, 0)}
+        return [Value(a.poly - b.poly, facts), Value(-a.poly - 1, facts)]
 
     # -- loop-carried values
     def resolve(self, x: Value) -> Value:

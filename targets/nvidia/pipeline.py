@@ -31,11 +31,12 @@ def pipeline(arch: str, options: Any) -> Pipeline:
 
 
 def _tt_passes(arch: str, options: Any) -> tuple[Pass, ...]:
-    """The shared ones; before them, where tiles are moved by bulk copies, those that make host descriptors of canonical tt."""
+    """The shared ones. Where tiles are moved by bulk copies, descriptors that the host can make are its; the others become pointers, and
+    pointers of either origin descriptors of the host where that is possible."""
     if not uses_bulk_copies(arch, options):
         return tt_passes()
-    return (shared_pass("canonicalize_tt"), shared_pass("dce_cse"), _own_pass("promote_to_descriptors"), _own_pass("host_descriptors"),
-            *tt_passes())
+    host = _own_pass("host_descriptors")
+    return (shared_pass("canonicalize_tt"), shared_pass("dce_cse"), host, *tt_passes(), _own_pass("promote_to_descriptors"), host)
 
 
 def uses_bulk_copies(arch: str, options: Any) -> bool:

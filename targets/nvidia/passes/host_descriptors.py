@@ -16,15 +16,15 @@ from typing import Any
 
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, pointer_base
+from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, is_small, pointer_base
 from tilewright.dialects.analysis.polynomial import Poly
-from tilewright.dialects.analysis.structure import Function, Node, functions
+from tilewright.dialects.analysis.structure import Function, Node, erase_dead, functions
 from tilewright.dialects.encodings import element_bits
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.pipeline import PassContext
-from tilewright.targets.nvidia.passes.host_arguments import append_argument
-from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, Host
-from tilewright.targets.nvidia.passes.promote_to_descriptors import NO_ALIAS, WHAT, Refused, memory_of
+from tilewright.targets.nvidia.passes.host_arguments import append_argument, descriptor_number, is_descriptor
+from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, NO_ALIAS, WHAT, Host, Refused
+from tilewright.targets.nvidia.passes.kernel_memory import Memory, memory_of
 
 _READS = ("tt.descriptor_load",)
 _WRITES = ("tt.descriptor_store", "tt.descriptor_reduce")
@@ -48,46 +48,66 @@ class Hoister:
         self.function = function
         self.affine = Affine(function)
         self.host = Host(ctx)
-        self.made: dict[Any, tuple[int, Any]] = {}  # recipe → (number, argument)
+        self.made: dict[str, tuple[int, Any]] = {}  # recipe → (number, argument)
 
     def run(self) -> None:
         makes = [n for n in self.function.nodes() if n.name == "tt.make_tensor_descriptor"]
         if not makes:
             return
-        memory = memory_of(self.function)
-        own: dict[int, tuple[set[str], int]] = {}
+        memory = memory_of(self.function, self.host)
+        found: dict[Any, dict[str, Any]] = {}  # descriptor → recipe
         for node in makes:
-            promoted = NO_ALIAS in node.op.attributes
-            mark = self.host.mark()
             try:
-                base, recipe, facts = self._recipe(node)
-                if not promoted:
-                    if memory.unknown_write:
-                        raise Refused(memory.unknown_write)
-                    if base in memory.reads and base in memory.writes:
-                        raise Refused("the kernel both reads and writes that memory")
-                    for fact in facts:
-                        if not fact.poly.known or not self.host.fact(fact, f"{recipe['name']}: "):
-                            raise Refused("its shape or strides depend on arithmetic that may wrap")
+                found[node.results[0]] = self._recipe(node, memory)
             except (NotAffine, Refused) as e:
-                self.host.forget(mark)
-                if promoted:
-                    raise InternalCompilerError(f"a promoted access has a descriptor that the host cannot make: {e}") from e
-                self.host.choose(node.op, self._name(node, None), "pointer", str(e))
-                continue
-            number, argument = self._argument(node, recipe)
-            if promoted:
-                others = set(ir.DenseI32ArrayAttr(node.op.attributes[NO_ALIAS]))
-            else:
-                self.host.choose(node.op, recipe["name"], "tma", "a descriptor that the host makes")
-                others = set(memory.writes) if base not in memory.writes else set(memory.reads) | set(memory.writes)
-            own[id(node)] = (others - {base}, number)
-            self.function.replace_uses(node.results[0], argument)
-            self.function.erase(node)
-        for others, number in own.values():
-            for other in sorted(others):
-                self.host.guard("no_alias", f"{self.host.data['descriptors'][number]['name']}: its memory must lie apart from that of argument {other}",
-                                descriptor=number, arg=other)
+                self._keep(node, str(e))
+        for node in makes:
+            recipe = found.get(node.results[0])
+            if recipe is not None and (reason := self._unordered(recipe["argument"], memory, found)):
+                del found[node.results[0]]
+                self._keep(node, reason)
+        hoisted = [(self._hoist(node, found[node.results[0]]), node) for node in makes if node.results[0] in found]
+        # accesses that are not the host's now: hoisted reads are guarded from their side
+        left = memory_of(self.function, self.host)
+        own = {n for n, _, _ in (h for h, _ in hoisted)}
+        loads = {id(n) for nodes in left.reads.values() for n in nodes if n.name in _READS and descriptor_of(self.function, n) in own}
+        readers = {a for a, nodes in left.reads.items() if any(id(n) not in loads for n in nodes)}
+        for (number, argument, promoted), _ in hoisted:
+            others = promoted if promoted is not None else set(memory.writes) | (readers if argument in memory.writes else set())
+            name = self.host.data["descriptors"][number]["name"]
+            for other in sorted(others - {argument}):
+                self.host.guard("no_alias", f"{name}: its memory must lie apart from that of argument {other}", descriptor=number, arg=other)
+        erase_dead(self.function)
+
+    def _keep(self, node: Node, reason: str) -> None:
+        if NO_ALIAS in node.op.attributes:
+            raise InternalCompilerError(f"a promoted access has a descriptor that the host cannot make: {reason}")
+        self.host.choose(node.op, self._name(node, None), "pointer", reason)
+
+    def _unordered(self, base: int, memory: Memory, found: dict[Any, dict[str, Any]]) -> str | None:
+        """Why accesses of ``base`` would come out of order, were they bulk copies."""
+        if base not in memory.writes:
+            return None
+        if base in memory.reads:
+            return "the kernel both reads and writes that memory"
+        writes = memory.writes[base]
+        if len({n.name for n in writes}) > 1 or any(n.name not in _WRITES for n in writes):
+            return "the kernel writes that memory in different ways"
+        if any(n.operands[0] not in found for n in writes):
+            return "the kernel writes that memory also through a descriptor that the host does not make"
+        return None
+
+    def _hoist(self, node: Node, recipe: dict[str, Any]) -> tuple[int, int, set[int] | None]:
+        """(number of the descriptor, its pointer argument, what the promotion says must lie apart)."""
+        promoted = None
+        if NO_ALIAS in node.op.attributes:
+            promoted = set(ir.DenseI32ArrayAttr(node.op.attributes[NO_ALIAS]))
+        else:
+            self.host.choose(node.op, recipe["name"], "tma", "a descriptor that the host makes")
+        number, argument = self._argument(node, recipe)
+        self.function.replace_uses(node.results[0], argument)
+        self.function.erase(node)
+        return number, recipe["argument"], promoted
 
     def _name(self, node: Node, base: int | None) -> str:
         if WHAT in node.op.attributes:
@@ -102,8 +122,10 @@ class Hoister:
             self.made[key] = number, append_argument(self.function, node.results[0].type)
         return self.made[key]
 
-    def _recipe(self, node: Node) -> tuple[int, dict[str, Any], list[Fact]]:
-        """(base argument, recipe, facts). Raises NotAffine or Refused."""
+    def _recipe(self, node: Node, memory: Memory) -> dict[str, Any]:
+        """Raises NotAffine or Refused where the host cannot make the descriptor."""
+        if memory.unknown_write and NO_ALIAS not in node.op.attributes:
+            raise Refused(memory.unknown_write)
         for user, index in self.function.uses(node.results[0]):
             if user.name not in _READS + _WRITES or index != 0:
                 raise Refused(f"it is used by {user.name}, which the host's descriptors do not serve")
@@ -128,19 +150,30 @@ class Hoister:
             if step.poly.constant is not None and (step.poly.constant * itemsize % ALIGNMENT or step.poly.constant < 1):
                 raise Refused(f"a stride is {step.poly.constant * itemsize} bytes; copies need positive multiples of {ALIGNMENT}")
         host = self.host
-        facts = {f for v in (address, *sizes, *steps) for f in v.facts}
-        # a shape is 32 bits wide
-        facts |= {Fact("fits", v.poly, 32) for v in sizes}
+        name = self._name(node, base)
+        if NO_ALIAS not in node.op.attributes:  # a promotion has seen to it
+            facts = {f for v in (address, *sizes, *steps) for f in v.facts}
+            facts |= {Fact("fits", v.poly, 32) for v in sizes if not is_small(v.poly, 32)}
+            mark = host.mark()
+            for fact in sorted(facts, key=repr):
+                if not fact.poly.known or not host.fact(fact, f"{name}: "):
+                    host.forget(mark)
+                    raise Refused("its shape or strides depend on arithmetic that may wrap")
         pointer_bytes = host.node("arg", base)
         if offset:
             pointer_bytes = host.node("add", pointer_bytes, host.poly(offset * itemsize))
-        recipe = {"base": pointer_bytes, "dtype": dtype, "itemsize": itemsize, "shape": [host.poly(v.poly) for v in sizes],
-                  "strides": [host.poly(v.poly) for v in steps], "box": box, "swizzle": 0, "padding": node.str_attr("padding"),
-                  "name": self._name(node, base)}
-        return base, recipe, sorted(facts, key=repr)
+        return {"base": pointer_bytes, "dtype": dtype, "itemsize": itemsize, "shape": [host.poly(v.poly) for v in sizes],
+                "strides": [host.poly(v.poly) for v in steps], "box": box, "swizzle": 0, "padding": node.str_attr("padding"),
+                "name": name, "argument": base}
 
     @staticmethod
     def _require_uniform(poly: Poly) -> None:
         for a in poly.atoms():
             if not a.uniform:
                 raise Refused("its base, shape or strides change between programs, or are not known to the host")
+
+
+def descriptor_of(function: Function, node: Node) -> int | None:
+    """The number of the host's descriptor that an op works on; None of others."""
+    desc = node.operands[0]
+    return descriptor_number(function, desc) if is_descriptor(desc) and desc in function.body.args else None

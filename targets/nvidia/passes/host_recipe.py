@@ -19,6 +19,12 @@ from tilewright.dialects.pipeline import PassContext
 INT32_MAX = 2**31 - 1
 UNBOUNDED = INT32_MAX  # a dim's shape where nothing bounds it
 ALIGNMENT = 16  # bytes, of bases and strides; strides are below 2^40 (CUDA driver API, cuTensorMapEncodeTiled)
+NO_ALIAS = "tt.no_alias"  # of a tt.make_tensor_descriptor: the arguments whose memory must not overlap it (array<i32>)
+WHAT = "tt.what"  # of a tt.make_tensor_descriptor: what it describes, for messages
+
+
+class Refused(Exception):
+    """The access stays as it is; the text says why."""
 
 
 class Host:

@@ -11,7 +11,7 @@ from an argument that is stored to are left alone, and guards see to other argum
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.dialects import tt
@@ -24,10 +24,9 @@ from tilewright.dialects.analysis.unobserved import never_observed
 from tilewright.dialects.passes import dce_cse
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.descriptor_tiles import Dim, Tile, Unobserved, match
-from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, INT32_MAX, UNBOUNDED, Host
+from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, INT32_MAX, NO_ALIAS, UNBOUNDED, WHAT, Host, Refused
+from tilewright.targets.nvidia.passes.kernel_memory import memory_of
 
-NO_ALIAS = "tt.no_alias"  # of a make_tensor_descriptor: the arguments whose memory must not overlap it (array<i32>)
-WHAT = "tt.what"  # of a make_tensor_descriptor: what it describes, for messages
 _MIN_ROW_BYTES = 16  # of a box (cuTensorMapEncodeTiled)
 _MAX_TILE_BYTES = 128 * 1024  # of one tile: it must lie in shared memory, beside others
 _BITS = (8, 16, 32, 64)
@@ -47,47 +46,6 @@ def run(module: Any, ctx: PassContext) -> None:
     dce_cse.run(module, ctx)
 
 
-class Refused(Exception):
-    """The access stays as it is; the text says why."""
-
-
-@dataclass
-class _Memory:
-    """Which memory the kernel's ops touch, by pointer argument. ``unknown``: a write through a pointer that may be any."""
-
-    reads: dict[int, list[Node]] = field(default_factory=dict)
-    writes: dict[int, list[Node]] = field(default_factory=dict)
-    unknown_read: bool = False
-    unknown_write: str = ""
-
-
-_READS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
-_WRITES = ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter")
-_BOTH = ("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce")
-
-
-def memory_of(function: Function) -> _Memory:
-    memory = _Memory()
-    for node in function.nodes():
-        reads, writes = node.name in _READS + _BOTH, node.name in _WRITES + _BOTH
-        if node.name in ("tt.elementwise_inline_asm", "tt.extern_elementwise") and not node.bool_attr("pure"):
-            memory.unknown_write = f"the kernel calls {node.name} with effects, which may store anywhere"
-        if not reads and not writes:
-            continue
-        roots = pointer_roots(function, node.operands[0])
-        if roots is None:
-            memory.unknown_read |= reads
-            if writes:
-                memory.unknown_write = "the kernel stores through a pointer that is derived from no argument"
-            continue
-        for root in roots:
-            if reads:
-                memory.reads.setdefault(root, []).append(node)
-            if writes:
-                memory.writes.setdefault(root, []).append(node)
-    return memory
-
-
 @dataclass
 class _Descriptor:
     value: Any
@@ -103,7 +61,7 @@ class Promoter:
         self.affine = Affine(function)
         self.writer = Writer(function, self.affine)
         self.host = Host(ctx)
-        self.memory = memory_of(function)
+        self.memory = memory_of(function, self.host)
         self.descriptors: dict[Any, _Descriptor] = {}
         self.promoted: set[int] = set()  # ids of the nodes of promoted loads
 

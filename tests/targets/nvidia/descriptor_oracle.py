@@ -16,6 +16,7 @@ from tt_execution import _Runner, _type, compile_tt, signature_of
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.context import mlir_context
+from tilewright.dialects.encodings import element_bits
 from tilewright.dialects.passes import canonicalize_tt, dce_cse
 from tilewright.dialects.pipeline import PassContext
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
@@ -93,6 +94,11 @@ class _Descriptors(_Runner):
     """Executes descriptor ops by their definition. A descriptor's cell holds its tensor map."""
 
     def step(self, op: Any, operands: list[Any]) -> list[Any]:
+        if op.name == "tt.make_tensor_descriptor":
+            desc = tt.TensorDescType(op.results[0].type)
+            base, *rest = (int(o.data) for o in operands)
+            rank = len(desc.shape)
+            return [SimpleNamespace(base=base, shape=rest[:rank], strides=rest[rank:], box=desc.shape, itemsize=element_bits(desc.element_type) // 8)]
         if op.name == "tt.descriptor_load":
             type_ = _type(op.results[0].type)
             addresses, inside = self.box(operands[0], operands[1:], type_.shape)
