@@ -79,7 +79,8 @@ class WarpGroupDotOp(TTNG.Operation, name="warp_group_dot"):
 
 
 class WarpGroupDotWaitOp(TTNG.Operation, name="warp_group_dot_wait"):
-    """Wait until at most ``pendings`` groups of this warp group are in flight; results are the inputs, now readable."""
+    """Wait until at most ``pendings`` groups of this warp group are in flight; results are the inputs, now readable. All of one
+    type (several types: several waits)."""
 
     results_: Sequence[ext.Result[Any]]
     pendings: IntegerAttr
