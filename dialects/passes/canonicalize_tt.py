@@ -124,6 +124,10 @@ class Simplifier:
                 new = self._identity(node)
             if new is not None:
                 return new
+        elif name == "tt.fp_to_fp":
+            new = self._constants_folded(node)
+            if new is not None:
+                return new
         elif name == "tt.addptr" and self.constant(node.operands[1]) == 0:
             return node.operands[0]
         elif name == "tt.bitcast" and node.operands[0].type == type_:

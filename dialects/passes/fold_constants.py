@@ -159,6 +159,8 @@ def _cast(name: str, value: Number, source: TypeInfo, target: TypeInfo) -> Numbe
         return wrap(number, target.bits) if low <= number < high else None
     if name in ("arith.extf", "arith.truncf"):
         return float(value) if target.bits >= 16 else None  # fp8 saturates or not by its own rule
+    if name == "tt.fp_to_fp":
+        return 0.0 if str(value) == "0.0" else None  # which every type has
     return None
 
 

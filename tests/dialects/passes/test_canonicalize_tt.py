@@ -340,3 +340,19 @@ def test_loads_do_not_leave_loops():
     text = run(LOOP.format(f'%g = "tt.load"(%p) {{cache = "none", evict = "normal", is_volatile = false, operandSegmentSizes = array<i32: 1, 0, 0>}} '
                            f': ({PTR}) -> f32\n%k = arith.fptosi %g : f32 to i32\n%y = arith.addi %k, %acc : i32'), "%r", "i32")
     assert in_loop(text, "tt.load") and in_loop(text, "arith.fptosi")
+
+
+@pytest.mark.parametrize("value, folds", [("0.0", True), ("-0.0", False), ("1.0", False)])
+def test_a_zero_of_eight_bits_is_known(value, folds):
+    """A masked load with ``other=0.0`` is then one that leaves zeros, which an asynchronous copy can do."""
+    text = run(f'%k = arith.constant {value} : f32\n%r = "tt.fp_to_fp"(%k) {{rounding = "rtne"}} : (f32) -> f8E4M3FN', "%r", "f8E4M3FN")
+    assert ("arith.constant 0.000000e+00 : f8E4M3FN" in text) == folds and ("tt.fp_to_fp" in text) != folds
+
+
+@pytest.mark.parametrize("imprecise, folds", [(0, True), (32, False)])
+def test_a_sum_of_its_own_precision_stays_beside_a_dot_of_less(imprecise, folds):
+    text = run(f'''%k = arith.constant dense<0.0> : tensor<8x8xf32>
+      %d = "tt.dot"(%t, %h, %k) {{input_precision = "ieee", max_num_imprecise_acc = {imprecise} : i32}} : (tensor<8x16xf32>, tensor<16x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+      %o = "tt.broadcast"(%col) : (tensor<8x1xf32>) -> tensor<8x8xf32>
+      %r = arith.addf %d, %o : tensor<8x8xf32>''', "%r", "tensor<8x8xf32>")
+    assert ("arith.addf" in text) != folds
