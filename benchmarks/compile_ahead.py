@@ -10,6 +10,8 @@ import concurrent.futures
 import multiprocessing
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,7 +54,8 @@ class Ahead:
 
     def __init__(self, tasks: Iterable[Task], arch: int, workers: int):
         # both compilers print notes on some failures; the table shows the error's first line
-        self.pool = concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _quiet)
+        context = multiprocessing.get_context("spawn")
+        self.pool = concurrent.futures.ProcessPoolExecutor(workers, context, _start_worker, (os.getpid(),))
         self.futures = {task: self.pool.submit(compile_one, task, arch) for task in tasks}
 
     def wait(self, task: Task, seconds: float) -> str:
@@ -62,6 +65,8 @@ class Ahead:
             return ""
         try:
             return future.result(seconds)
+        except concurrent.futures.CancelledError:
+            return "not compiled: cancelled"
         except concurrent.futures.TimeoutError:
             return f"not compiled within {seconds:.0f} s"
         except concurrent.futures.process.BrokenProcessPool:
@@ -77,6 +82,14 @@ class Ahead:
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _quiet() -> None:
+def _start_worker(parent: int) -> None:
+    """Silence, and an end with the measuring process, which may end itself because of a hung kernel."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,6 +1,6 @@
 """Every benchmark kernel under Tilewright and Triton in one process on one GPU: the same inputs, the same candidates, each its own best.
 
-    python benchmarks/gpu.py [--kernels matmul8192,attention128] [--candidates N] [--json OUT] [--resume] [--time-budget S] [--total S]
+    python benchmarks/gpu.py [--kernels matmul8192,attention128] [--candidates N] [--json OUT] [--resume [--again]] [--time-budget S] [--total S]
                              [--tilewright-only] [--list] [--write-performance]
 
 Per case (cases.py): outputs full of NaN, compared with float64 first; each candidate timed briefly; then the best of each side and the
@@ -175,24 +175,27 @@ class Runner:
             return {"ms": ms, "error": error, "regs": [getattr(k, "n_regs", None) for k in kernels],
                     "spills": [getattr(k, "n_spills", None) for k in kernels]}
         except Exception as e:  # noqa: BLE001 - one candidate that fails must not end the table
-            line = first_line(e)
-            try:
-                self.device.synchronize()
-            except Exception:  # noqa: BLE001 - the context is lost
-                print(f"  {what}: {line}; the device's context is lost, starting anew", flush=True)
-                self.state.data["bad"][what] = line
-                self.state.save()
-                os._exit(BROKEN)
-            return {"failed": line}
+            self.end_if_lost(what, e)
+            return {"failed": first_line(e)}
         finally:
             self.watchdog.end()
+
+    def end_if_lost(self, what: str, error: Exception) -> None:
+        """Note the error and end the process where the device's context did not survive it."""
+        try:
+            self.device.synchronize()
+        except Exception:  # noqa: BLE001 - every error of a lost context
+            print(f"  {what}: {first_line(error)}; the device's context is lost, starting anew", flush=True)
+            self.state.data["bad"][what] = first_line(error)
+            self.state.save()
+            os._exit(BROKEN)
 
     def case(self, case: Case) -> None:
         begin = time.monotonic()
         import torch
 
         torch.manual_seed(time.time_ns() % 2**31)
-        self.watchdog.begin(f"reference {case.name} 0", 120.0)
+        self.watchdog.begin(f"case {case.name} 0", 120.0)
         b = case.buffers(lambda shape, dtype, fill: array(shape, dtype, fill, self.device.name))
         case.prepare(b)
         reference = case.reference(b)
@@ -215,12 +218,14 @@ class Runner:
     def finals(self, case: Case, b: dict[str, Any], tried: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         """The best of each side and the library's kernels in turns."""
         turns: dict[str, Callable[[], Any]] = {}
+        what: dict[str, str] = {}
         sides: dict[str, Any] = {}
         for framework in self.frameworks:
             good = [(r["ms"], i) for i, r in enumerate(tried[framework.name]) if "ms" in r]
             if good:
                 index = min(good)[1]
                 sides[framework.name] = {"index": index, "config": case.candidates[index], **tried[framework.name][index]}
+                what[framework.name] = f"{framework.name} {case.name} {index}"
                 turns[framework.name] = prepared(case, b, case.candidates[index], framework)[0]
         notes: list[str] = [f"{n}: {r['failed']}" for n, rs in tried.items() for r in rs if r.get("failed", "").startswith(("WRONG", "hangs"))]
         libraries: dict[str, float] = {}
@@ -231,13 +236,18 @@ class Runner:
         except Exception as e:  # noqa: BLE001 - a library that lacks the kernel
             print(f"  {case.name} library: {first_line(e)}", flush=True)
         times: dict[str, list[float]] = {name: [] for name in turns}
-        self.watchdog.begin(f"finals {case.name} 0", 60.0)
         for _ in range(ROUNDS):
             for name, fn in turns.items():
-                fn()
-                once = max(self.device.samples(fn, 1)[0], 0.01)
-                times[name].append(statistics.median(self.device.samples(fn, int(max(3, min(20, 30.0 / once))))))
-        self.watchdog.end()
+                self.watchdog.begin(what.get(name, f"case {case.name} 0"))
+                try:
+                    fn()
+                    once = max(self.device.samples(fn, 1)[0], 0.01)
+                    times[name].append(statistics.median(self.device.samples(fn, int(max(3, min(20, 30.0 / once))))))
+                except Exception as e:
+                    self.end_if_lost(what.get(name, f"case {case.name} 0"), e)
+                    raise
+                finally:
+                    self.watchdog.end()
         for name, measured in times.items():
             ms = statistics.median(measured)
             if name.startswith("library "):
@@ -288,6 +298,13 @@ class Runner:
         print(f"{data['device']}, driver {data['driver']}, torch {data['torch']}, copy {data['copy']:.0f} GB/s", flush=True)
 
 
+def forget(state: State, names: list[str]) -> None:
+    """Drop what is known of some cases."""
+    state.data["rows"] = {n: row for n, row in state.data["rows"].items() if n not in names}
+    state.data["bad"] = {what: why for what, why in state.data["bad"].items() if what.split()[1] not in names}
+    state.save()
+
+
 def line_of(row: dict[str, Any]) -> str:
     from write_performance import table_row
 
@@ -297,7 +314,7 @@ def line_of(row: dict[str, Any]) -> str:
 def measure(args: argparse.Namespace, names: list[str], cases: dict[str, Case], device: Any, sides: list[Framework]) -> None:
     """What a measuring process does."""
     state = State(pathlib.Path(args.json))
-    todo = [cases[n] for n in names if n != "launch" and n not in state.data["rows"]]
+    todo = [cases[n] for n in names if n != "launch" and n not in state.data["rows"] and f"case {n} 0" not in state.data["bad"]]
     runner = Runner(args, state, device, sides)
     runner.describe()
     if todo and not args.no_ahead:
@@ -310,6 +327,7 @@ def measure(args: argparse.Namespace, names: list[str], cases: dict[str, Case], 
             runner.case(case)
         except Exception as e:  # noqa: BLE001 - one case that fails must not end the table
             print(f"{case.name}: {first_line(e)}", flush=True)
+            runner.end_if_lost(f"case {case.name} 0", e)
             state.data["bad"][f"case {case.name} 0"] = first_line(e)
             state.save()
         device.release()
@@ -325,6 +343,7 @@ def main() -> None:
     parser.add_argument("--kernels", default="", help="names of --list with commas between; all by default")
     parser.add_argument("--json", default="", help="the results, written after every kernel")
     parser.add_argument("--resume", action="store_true", help="keep the rows that --json has")
+    parser.add_argument("--again", action="store_true", help="with --resume: measure the named kernels anew")
     parser.add_argument("--candidates", type=int, default=0, help="only the first N configurations of each kernel")
     parser.add_argument("--tilewright-only", action="store_true")
     parser.add_argument("--time-budget", type=float, default=45.0, help="seconds of one kernel, after which no more candidates are tried")
@@ -350,6 +369,8 @@ def main() -> None:
     path = pathlib.Path(args.json or tempfile.mkdtemp() + "/gpu.json")
     if path.exists() and not args.resume:
         path.unlink()
+    if args.again:
+        forget(State(path), names)
     command = [sys.executable, __file__, *sys.argv[1:], "--json", str(path), "--child", str(time.monotonic() + args.total)]
     status = BROKEN
     for _ in range(20):

@@ -119,6 +119,45 @@ def test_time_ends_it(tmp_path, monkeypatch):
     assert json.loads(path.read_text())["rows"]["add"]["tried"]["tilewright"][0] == {"failed": "not tried: time"}
 
 
+class Loses(Host):
+    """Its context is lost by an error, as a GPU's is by an illegal access."""
+
+    lost = False
+
+    def synchronize(self):
+        if self.lost:
+            raise RuntimeError("an illegal memory access was encountered")
+
+
+def test_starts_anew_when_the_context_is_lost(tmp_path, monkeypatch):
+    """The candidate is noted and the process ends; the next one leaves the candidate out and keeps the other side's result."""
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "cpu")
+
+    class Ended(BaseException):
+        pass
+
+    def end(status):
+        raise Ended(status)
+
+    class Illegal(Add):
+        def launches(self, b, c, framework):
+            if framework.name == "triton":
+                device.lost = True
+            return super().launches(b, c, framework)
+
+    monkeypatch.setattr(gpu.os, "_exit", end)
+    device, path = Loses(), tmp_path / "out.json"
+    case = Illegal("illegal", 3000)
+    case.candidates = [dict(ROWS[0])]
+    with pytest.raises(Ended, match=str(gpu.BROKEN)):
+        gpu.measure(arguments(path), ["illegal"], {"illegal": case}, device, sides())
+    assert list(json.loads(path.read_text())["bad"]) == ["triton illegal 0"]
+    gpu.measure(arguments(path), ["illegal"], {"illegal": case}, Loses(), sides())
+    assert set(json.loads(path.read_text())["rows"]["illegal"]["sides"]) == {"tilewright"}
+    gpu.forget(gpu.State(path), ["illegal"])
+    assert json.loads(path.read_text())["rows"] == json.loads(path.read_text())["bad"] == {}
+
+
 def test_watchdog_ends_a_hung_process(tmp_path):
     code = ("import sys, pathlib, time; sys.path.insert(0, sys.argv[1]); import gpu\n"
             "state = gpu.State(pathlib.Path(sys.argv[2])); dog = gpu.Watchdog(state)\n"
