@@ -280,7 +280,7 @@ class JITFunction(JITCallable, KernelInterface):
         self.pre_run_hooks: list[Callable[..., None]] = []
         self.device_caches: dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]] = {}
         self._bind: Any = None
-        self._entries: dict[Any, _Entry] = {}
+        self._entries: dict[Any, Any] = {}  # key of _run_cold → _Entry; key of the generated code → what it unpacks
         self._kernels: dict[Any, Any] = {}
         self._compile_lock = threading.RLock()
         self._warm: Callable[..., Any] | None = None  # generated at the first launch

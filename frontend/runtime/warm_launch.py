@@ -125,7 +125,9 @@ def make_warm_launch(function: Any, classes: Sequence[type], names: dict[str, An
     scope: dict[str, Any] = {"_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
                              "_tw_LaunchRequest": LaunchRequest, "_tw_type": type, "_tw_int": int, "_tw_tuple": tuple, "_tw_len": len,
                              "_tw_callable": callable, "_tw_normalise": normalise_grid, "_tw_TypeError": TypeError, **{f"_tw_{k}": v for k, v in names.items()}}
-    heads, keywords, bind, key = [], [], [], []
+    heads: list[str] = []
+    keywords: list[str] = []
+    bind, key = [], []
     for i, (p, seen) in enumerate(zip(function.params, classes)):
         scope[f"_tw_default{i}"] = p.default if p.has_default else MISSING
         (keywords if p.keyword_only else heads).append(f"{p.name}=_tw_default{i}")

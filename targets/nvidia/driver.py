@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources, TilewrightError
+from tilewright.targets.nvidia.launcher import launch_through, make_launcher, native_launch
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024  # more needs the function's attribute
 _OUT_OF_RESOURCES = 701
@@ -23,10 +25,10 @@ class CudaError(TilewrightError):
 
 class Loaded:
     """A loaded module and its kernel. ``n_regs`` registers a thread, ``n_spills`` 32-bit words of local memory a thread,
-    ``multiprocessors`` of the device."""
+    ``multiprocessors`` of the device. ``pointer``: the function as ``NvidiaDriver.launch`` takes it."""
 
-    def __init__(self, module: Any, function: Any, device: int, n_regs: int, n_spills: int, n_max_threads: int, multiprocessors: int):
-        self.module, self.function, self.device = module, function, device
+    def __init__(self, module: Any, function: Any, pointer: Any, device: int, n_regs: int, n_spills: int, n_max_threads: int, multiprocessors: int):
+        self.module, self.function, self.pointer, self.device = module, function, pointer, device
         self.n_regs, self.n_spills, self.n_max_threads, self.multiprocessors = n_regs, n_spills, n_max_threads, multiprocessors
 
 
@@ -69,6 +71,8 @@ class NvidiaDriver:
                 raise DriverNotFoundError("nvidia: the package cuda-python is missing; pip install 'tilewright[nvidia]'") from e
             cuda = bindings
         self.cuda = cuda
+        self._native = native_launch(cuda)
+        self.launch: Callable[..., int] = self._native or launch_through(cuda)
         self._contexts: dict[int, Any] = {}
         self._torch: Any = None
         self._lock = threading.RLock()
@@ -97,16 +101,22 @@ class NvidiaDriver:
         raise CudaError(f"nvidia: {name} failed with {text}", int(status))
 
     # -- devices, contexts, streams
-    def current_device(self) -> int:
-        """torch's where torch has CUDA in use, else that of the current context, else 0."""
+    @property
+    def current_device(self) -> Callable[[], int]:
+        """torch's where torch has CUDA in use, else that of the current context, else 0. A function; where it is torch's own, every launch
+        is spared a frame."""
         torch_c = self._torch_c()
+        return torch_c._cuda_getDevice if torch_c is not None else self._current_device
+
+    def _current_device(self) -> int:
+        torch_c = self._torch_c()  # since torch may begin at any time
         if torch_c is not None:
             return int(torch_c._cuda_getDevice())
         status, device = self.cuda.cuCtxGetDevice()
         return int(device) if int(status) == 0 else 0
 
     def _torch_c(self) -> Any:
-        """torch's C module once torch has initialised CUDA, else None. On the path of every launch."""
+        """torch's C module once torch has initialised CUDA, else None."""
         if self._torch is None:
             torch = sys.modules.get("torch")
             if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
@@ -114,8 +124,13 @@ class NvidiaDriver:
             self._torch = torch._C
         return self._torch
 
-    def current_stream(self, device: int) -> int:
-        """torch's current stream where torch has CUDA in use, else the default stream (0)."""
+    @property
+    def current_stream(self) -> Callable[[int], int]:
+        """torch's current stream of a device where torch has CUDA in use, else the default stream (0). A function, as above."""
+        torch_c = self._torch_c()
+        return torch_c._cuda_getCurrentRawStream if torch_c is not None else self._current_stream
+
+    def _current_stream(self, device: int) -> int:
         torch_c = self._torch_c()
         return int(torch_c._cuda_getCurrentRawStream(device)) if torch_c is not None else 0
 
@@ -185,7 +200,8 @@ class NvidiaDriver:
         if shared > _DEFAULT_SHARED_LIMIT:
             self.call("cuFuncSetCacheConfig", function, self.cuda.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)
             self.call("cuFuncSetAttribute", function, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        return Loaded(module, function, device, n_regs, local // 4, threads, self._attribute("MULTIPROCESSOR_COUNT", device))
+        pointer = ctypes.c_void_p(int(function)) if self._native else function
+        return Loaded(module, function, pointer, device, n_regs, local // 4, threads, self._attribute("MULTIPROCESSOR_COUNT", device))
 
     def unload(self, handle: Loaded) -> None:
         """Free a loaded kernel."""
@@ -194,8 +210,6 @@ class NvidiaDriver:
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         """See targets.protocol.Driver and targets/nvidia/launcher.py."""
-        from tilewright.targets.nvidia.launcher import make_launcher
-
         return make_launcher(self, signature, metadata)
 
     def launch_failed(self, status: Any, grid: tuple[int, int, int], threads: int, handle: Loaded) -> None:
@@ -203,5 +217,11 @@ class NvidiaDriver:
             limit = self._attribute("MAX_REGISTERS_PER_BLOCK", handle.device)
             raise OutOfResources(threads * handle.n_regs, limit, "registers", "Reducing num_warps, or setting maxnreg, may help.")
         if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
-            raise ArgumentError(f"the grid is {grid}; allowed are 1 to 2147483647 programs along x, 1 to 65535 along y and z")
-        self._fail("cuLaunchKernel", status)
+            self.refuse_grid(grid)
+        # ctypes gives a bare number, the bindings and stand-ins their own type
+        named = getattr(self.cuda, "CUresult", None)
+        self._fail("cuLaunchKernel", named(status) if named is not None and self._native else status)
+
+    @staticmethod
+    def refuse_grid(grid: tuple[int, int, int]) -> None:
+        raise ArgumentError(f"the grid is {grid}; allowed are 1 to 2147483647 programs along x, 1 to 65535 along y and z")

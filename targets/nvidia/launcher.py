@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
@@ -110,6 +111,35 @@ class Planner:
         return self.kept.put(key, tuple(reasons) if reasons else b"".join(blobs))
 
 
+# CUlaunchConfig (CUDA driver API, cuLaunchKernelEx): grid and block dims, shared bytes, stream, attributes and their number; then the
+# parameters, from a multiple of 64 on, so that one call packs both
+_CONFIG = struct.Struct("=7I4xQQI4x")
+_BEFORE = "=7I4xQQI4x8x"
+_BASE = struct.calcsize(_BEFORE)
+
+
+def native_launch(cuda: Any) -> Callable[..., int] | None:
+    """The driver's own cuLaunchKernelEx(config, function, parameters, 0), whose arguments are ctypes objects that exist already: half the
+    time of the bindings' cuLaunchKernel, which converts eleven. None where the driver lacks it (before CUDA 11.8), or with a stand-in."""
+    own = getattr(cuda, "native_launch", None)
+    if own is not None or not getattr(cuda, "__name__", "").startswith("cuda.bindings"):
+        return own
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return library["cuLaunchKernelEx"]
+    except (OSError, AttributeError):
+        return None
+
+
+def launch_through(cuda: Any) -> Callable[..., int]:
+    """``native_launch``'s function over the bindings' cuLaunchKernel."""
+    def launch(config: ctypes.c_void_p, function: Any, table: ctypes.c_void_p, extra: None) -> int:
+        *dims, shared, stream, _, _ = _CONFIG.unpack(ctypes.string_at(config.value or 0, _CONFIG.size))
+        return int(cuda.cuLaunchKernel(function, *dims, shared, stream, table.value, 0)[0])
+
+    return launch
+
+
 def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
     """See targets.protocol.Driver. The parameter buffer is laid out once. Raises NeedsVariant and NeedsMemory (before launching) where
     ``metadata["host"]`` has descriptors or guards."""
@@ -117,31 +147,38 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
     persistent = metadata.get("persistent") or None
     planner = Planner(driver.cuda, host, signature) if host.get("descriptors") or host.get("guards") else None
     layout, offsets = parameter_layout(signature, persistent is not None, len(host.get("descriptors", ())))
-    packer = struct.Struct(layout)
+    packer = struct.Struct(_BEFORE + layout.removeprefix("="))
     threads, shared = int(metadata.get("total_warps") or metadata["num_warps"]) * 32, int(metadata.get("shared", 0))
-    buffer = ctypes.create_string_buffer(max(packer.size, 16))
-    table = (ctypes.c_void_p * max(len(offsets), 1))(*[ctypes.addressof(buffer) + o for o in offsets])
-    parameters = ctypes.addressof(table)
+    buffer = ctypes.create_string_buffer(packer.size + 16)
+    places = (ctypes.c_void_p * max(len(offsets), 1))(*[ctypes.addressof(buffer) + _BASE + o for o in offsets])
+    config, table = ctypes.c_void_p(ctypes.addressof(buffer)), ctypes.c_void_p(ctypes.addressof(places))
     # The driver copies the parameters while it is called, without the interpreter's lock.
     lock = threading.Lock()
-    pack_into, launch_kernel = packer.pack_into, driver.cuda.cuLaunchKernel
+    pack_into, call = packer.pack_into, driver.launch
 
-    def submit(handle: Loaded, grid: tuple[int, int, int], blocks: tuple[int, int, int], stream: int) -> None:
-        status = launch_kernel(handle.function, *blocks, threads, 1, 1, shared, stream, parameters, 0)[0]
+    def again(handle: Loaded, grid: tuple[int, int, int], status: int) -> None:
+        if status == _INVALID_CONTEXT:  # another thread than the one that loaded the kernel
+            driver.use(handle.device)
+            status = call(config, handle.pointer, table, None)
         if status:
-            if int(status) == _INVALID_CONTEXT:  # another thread than the one that loaded the kernel
-                driver.use(handle.device)
-                status = launch_kernel(handle.function, *blocks, threads, 1, 1, shared, stream, parameters, 0)[0]
-            if status:
-                driver.launch_failed(status, grid, threads, handle)
+            driver.launch_failed(status, grid, threads, handle)
+
+    def pack_slowly(blocks: tuple[int, int, int], stream: Any, args: Sequence[Any], extra: tuple[Any, ...]) -> None:
+        """After ``pack_into`` refused: arrays where addresses are expected, a number out of its type's range, a stream object."""
+        values = _checked(args, signature)
+        if max(blocks) >= 1 << 31 or min(blocks) < 1:
+            driver.refuse_grid(blocks)
+        pack_into(buffer, 0, *blocks, threads, 1, 1, shared, int(stream or 0), 0, 0, *values, *extra)
 
     def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
         with lock:
             try:
-                pack_into(buffer, 0, *args)
-            except struct.error:  # arrays where addresses are expected, or a number out of its type's range
-                pack_into(buffer, 0, *_checked(args, signature))
-            submit(handle, (gx, gy, gz), (gx, gy, gz), stream)
+                pack_into(buffer, 0, gx, gy, gz, threads, 1, 1, shared, stream, 0, 0, *args)
+            except struct.error:
+                pack_slowly((gx, gy, gz), stream, args, ())
+            status = call(config, handle.pointer, table, None)
+            if status:
+                again(handle, (gx, gy, gz), status)
 
     per_sm = int(persistent["ctas_per_sm"]) if persistent is not None else 0
 
@@ -155,14 +192,17 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
                     decided = planner.decide(key, args, (gx, gy, gz), memory)
                 if type(decided) is tuple:
                     raise NeedsVariant(WITHOUT_TMA, decided)
-                extra += (decided,) if decided else ()
+                if decided:
+                    extra += (decided,)
+            bx, by, bz = (min(gx * gy * gz, handle.multiprocessors * per_sm), 1, 1) if per_sm else (gx, gy, gz)
             try:
-                pack_into(buffer, 0, *args, *extra)
+                pack_into(buffer, 0, bx, by, bz, threads, 1, 1, shared, stream, 0, 0, *args, *extra)
             except struct.error:
-                pack_into(buffer, 0, *_checked(args, signature), *extra)
-            blocks = (min(gx * gy * gz, handle.multiprocessors * per_sm), 1, 1) if per_sm else (gx, gy, gz)
-            submit(handle, (gx, gy, gz), blocks, stream)
+                pack_slowly((bx, by, bz), stream, args, extra)
+            status = call(config, handle.pointer, table, None)
+            if status:
+                again(handle, (gx, gy, gz), status)
 
     made: Any = launch if planner is None and not per_sm else launch_planned
-    made.keep_alive = (buffer, table)  # the driver is given bare addresses of both
+    made.keep_alive = (buffer, places)  # the driver is given bare addresses of both
     return made

@@ -2,13 +2,15 @@
 
 import ctypes
 import struct
+import sys
+import types
 
 import pytest
 from launch_samples import APART, GOOD, META, SIGNATURE, SUCCESS, FakeCuda, Names, matrix_host
 
 from tilewright.dialects.errors import ArgumentError, OutOfResources
 from tilewright.targets.nvidia import launcher
-from tilewright.targets.nvidia.driver import NvidiaDriver
+from tilewright.targets.nvidia.driver import CudaError, NvidiaDriver
 from tilewright.targets.nvidia.host_plan import Bounded
 from tilewright.targets.protocol import NeedsMemory, NeedsVariant
 
@@ -127,3 +129,68 @@ def test_plans_are_bounded(monkeypatch):
         launch(1, 1, 1, 0, handle, GOOD)
     launch(1, 1, 1, 0, handle, [0x1000, 0x9000, 128, 64, 104])
     assert len(cuda.launches) == 7 and len(cuda.encoded) == 6
+
+
+class NativeCuda(FakeCuda):
+    """cuLaunchKernelEx as a C function that gets bare addresses, as the driver's own is called."""
+
+    def __init__(self, statuses=(0,), **more):
+        super().__init__(**more)
+        self.statuses = list(statuses)
+        address = ctypes.c_void_p
+        self.native_launch = ctypes.CFUNCTYPE(ctypes.c_int, address, address, address, address)(self._launch)
+
+    def _launch(self, config, function, table, extra):
+        dims = struct.unpack("=7I", ctypes.string_at(config, 28))
+        stream, attributes, count = struct.unpack("=QQI", ctypes.string_at(config + 32, 20))
+        assert extra is None and attributes == 0 and count == 0
+        pointers = (ctypes.c_void_p * len(self.formats)).from_address(table)
+        values = [struct.unpack("=" + f, ctypes.string_at(p, struct.calcsize("=" + f)))[0] for p, f in zip(pointers, self.formats)]
+        self.launches.append((function, dims[:3], dims[3:6], dims[6], stream, values))
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+
+    def cuModuleGetFunction(self, module, name):
+        return SUCCESS, 0x7F0012345678
+
+    def cuLaunchKernel(self, *args):
+        raise AssertionError("the C function is there")
+
+    class CUresult(int):
+        name = property(lambda self: f"RESULT_{int(self)}")
+
+
+def test_the_drivers_own_function_is_called_with_a_whole_configuration():
+    driver = NvidiaDriver(cuda := NativeCuda(formats="QbifQ"))
+    handle = driver.load({"cubin": b"x"}, META, 0)
+    launch = driver.make_launcher(["*fp32", "i8", "i32", "fp32", "*bf16"], META)
+    launch(2, 3, 4, 1 << 40, handle, (1 << 47, -3, -5, 1.5, 256))
+    launch(5, 1, 1, 0, handle, (0, 7, 7, 2, None))
+    launch((1 << 31) - 1, 1, 1, 0, handle, (0, 7, 7, 2, 1))
+    assert cuda.launches == [(0x7F0012345678, (2, 3, 4), (256, 1, 1), 100, 1 << 40, [1 << 47, -3, -5, 1.5, 256]),
+                             (0x7F0012345678, (5, 1, 1), (256, 1, 1), 100, 0, [0, 7, 7, 2.0, 0]),
+                             (0x7F0012345678, ((1 << 31) - 1, 1, 1), (256, 1, 1), 100, 0, [0, 7, 7, 2.0, 1])]
+    with pytest.raises(ArgumentError, match=r"the grid is \(4294967296, 1, 1\)"):
+        launch(1 << 32, 1, 1, 0, handle, (0, 7, 7, 2, 1))
+    assert len(cuda.launches) == 3
+
+
+def test_statuses_of_the_drivers_own_function():
+    driver = NvidiaDriver(cuda := NativeCuda(statuses=(201, 0), formats="i"))
+    handle = driver.load({"cubin": b"x"}, META, 0)
+    cuda.calls.clear()
+    driver.make_launcher(["i32"], META)(1, 1, 1, 0, handle, [3])
+    assert cuda.calls == ["context0"] and len(cuda.launches) == 2
+    for status, error, message in ((701, OutOfResources, "registers: 10240 needed"), (719, CudaError, "cuLaunchKernel failed with RESULT_719: described")):
+        driver = NvidiaDriver(NativeCuda(statuses=(status,), formats="i"))
+        with pytest.raises(error, match=message):
+            driver.make_launcher(["i32"], META)(1, 1, 1, 0, driver.load({"cubin": b"x"}, META, 0), [3])
+
+
+def test_torchs_own_functions_are_given_once_torch_uses_the_device(monkeypatch):
+    driver = NvidiaDriver(FakeCuda())
+    assert driver.current_device() == 0 and driver.current_stream(0) == 0
+    early = driver.current_device, driver.current_stream
+    started = types.SimpleNamespace(_cuda_getDevice=lambda: 3, _cuda_getCurrentRawStream=lambda device: 70 + device)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(_C=started, cuda=types.SimpleNamespace(is_initialized=lambda: True)))
+    assert driver.current_device is started._cuda_getDevice and driver.current_stream is started._cuda_getCurrentRawStream
+    assert early[0]() == 3 and early[1](2) == 72  # what was taken before follows
