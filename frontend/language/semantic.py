@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.language.semantic_base import computation_type, integer_promote, type_of_python
-from tilewright.language.tensor_descriptor import DescriptorSemantic
+from tilewright.language.semantic_descriptor import DescriptorSemantic
 
 
 class Semantic(DescriptorSemantic):

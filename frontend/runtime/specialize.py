@@ -241,6 +241,18 @@ def _descriptor(v: Any) -> tuple[Any, Any]:
     return ("descriptor", kind, block, v.padding, shape[-1] & 15 == 0), (address, *shape, *strides[:-1])
 
 
+def plain_descriptor(v: Any) -> bool:
+    """Whether a TensorDescriptor keeps all rules, as far as a quick look can tell; False where a closer one is needed."""
+    try:
+        (_, kind, block, padding, _), _ = _descriptor(v)
+    except (TypeError, IndexError):
+        return False
+    for b in block:
+        if type(b) is not int or b < 1 or b & (b - 1):
+            return False
+    return padding == "zero" and len(block) <= 5 and block[-1] * _item_size(kind) >= 16
+
+
 class _Table(dict):
     """type → fast function; an unknown type is looked at once."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.specialize import plain_descriptor, pointer_facts
 
 ALIGNMENT = 16  # bytes
 MAX_RANK = 5
@@ -29,7 +30,8 @@ class TensorDescriptor:
     padding: str = field(default="zero")
 
     def __post_init__(self) -> None:
-        check(self)
+        if not plain_descriptor(self):
+            check(self)
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> TensorDescriptor:
@@ -59,7 +61,6 @@ def _integers(values: Any, what: str) -> list[int]:
 def check(desc: Any) -> None:
     """Raise ArgumentError, saying which rule is broken, where ``desc`` (with TensorDescriptor's fields) is no tensor descriptor."""
     from tilewright.language.dtypes import str_to_ty
-    from tilewright.runtime.specialize import pointer_facts
 
     shape, strides, block = (_integers(getattr(desc, n), n) for n in ("shape", "strides", "block_shape"))
     rank = len(shape)
