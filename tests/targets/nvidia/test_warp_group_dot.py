@@ -1,9 +1,11 @@
-"""ttng.warp_group_dot and its wait: values by the simulator's own reading of wgmma, instruction text, and what ptxas makes of it."""
+"""ttng.warp_group_dot and its wait: values by the simulator's own reading of wgmma (or, with TILEWRIGHT_TEST_DEVICE=cuda, by an sm_90
+device), instruction text, and what ptxas makes of it."""
 
 import re
 
 import numpy as np
 import pytest
+from device_run import ON_DEVICE, run_on_device
 from hopper_texts import blocked, lower, memdesc, module, panels
 from test_matrix_ops import memory_and_values
 
@@ -123,6 +125,9 @@ def accumulator(row, warps, shape):
 
 def run(text, num_warps, *args):
     lowered = lower(text, num_warps, assembled=False)
+    if ON_DEVICE:
+        run_on_device(lowered.ptx, "sm_90a", lowered.metadata, args)
+        return lowered
     with mlir_context():
         simulate(lowered.llvm, "k", num_warps, lowered.metadata["shared"], (1,), list(args), check_uninitialised=True)
     return lowered
