@@ -22,8 +22,8 @@ from tilewright.dialects.passes.allocate_shared_memory import OFFSET, hooks_of, 
 from tilewright.targets.nvidia.dialect.effects import DOT
 
 # op → operand numbers of the buffers that it reads, or writes, through the asynchronous proxy
-_READS = {DOT: (0, 1), "ttng.async_tma_copy_local_to_global": (1,), "ttng.async_tma_reduce": (1,), "ttng.async_tma_scatter": (1,)}
-_WRITES = {"ttng.async_tma_copy_global_to_local": (2,), "ttng.async_tma_gather": (2,)}
+_READS: dict[str, tuple[int, ...]] = {DOT: (0, 1), "ttng.async_tma_copy_local_to_global": (1,), "ttng.async_tma_reduce": (1,), "ttng.async_tma_scatter": (1,)}
+_WRITES: dict[str, tuple[int, ...]] = {"ttng.async_tma_copy_global_to_local": (2,), "ttng.async_tma_gather": (2,)}
 
 Bytes = tuple[int, int]
 
