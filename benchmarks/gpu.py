@@ -162,7 +162,8 @@ class Runner:
         what = f"{framework.name} {case.name} {index}"
         if what in self.state.data["bad"]:
             return {"failed": self.state.data["bad"][what]}
-        failed = self.ahead.wait((framework.name, case.name, index), 60.0) if self.ahead else ""
+        patience = max(1.0, min(60.0, self.stop - time.monotonic()))
+        failed = self.ahead.wait((framework.name, case.name, index), patience) if self.ahead else ""
         if failed:
             return {"failed": failed}
         self.watchdog.begin(what)
@@ -211,12 +212,14 @@ class Runner:
                 print(f"  {case.name} {index} {framework.name:10} {text}  {json.dumps(case.candidates[index])}", flush=True)
         if self.ahead:
             self.ahead.drop(case.name)
-        self.state.data["rows"][case.name] = self.finals(case, b, tried)
+        row = self.finals(case, b, tried, reference)
+        row["complete"] = time.monotonic() <= self.stop
+        self.state.data["rows"][case.name] = row
         self.state.save()
         print(line_of(self.state.data["rows"][case.name]), flush=True)
 
-    def finals(self, case: Case, b: dict[str, Any], tried: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-        """The best of each side and the library's kernels in turns."""
+    def finals(self, case: Case, b: dict[str, Any], tried: dict[str, list[dict[str, Any]]], reference: dict[str, Any]) -> dict[str, Any]:
+        """The best of each side and the library's kernels in turns; then the results once more against float64."""
         turns: dict[str, Callable[[], Any]] = {}
         what: dict[str, str] = {}
         sides: dict[str, Any] = {}
@@ -254,6 +257,10 @@ class Runner:
                 libraries[name.removeprefix("library ")] = ms
             else:
                 sides[name] |= {"ms": ms, "runs": measured}
+                wrong = check(case, b, turns[name], reference, self.device.synchronize)[1]
+                if wrong:
+                    notes.append(f"{name}: after the timing {wrong}")
+                    sides[name]["wrong"] = wrong
         return {"case": case.name, "title": case.title, "unit": case.unit, "work": case.work, "peak": case.peak, "sides": sides,
                 "libraries": libraries, "copy": self.state.data["copy"], "notes": notes, "tried": tried,
                 "date": datetime.date.today().isoformat()}
@@ -305,6 +312,11 @@ def forget(state: State, names: list[str]) -> None:
     state.save()
 
 
+def done(state: State, name: str) -> bool:
+    row = state.data["rows"].get(name)
+    return row is not None and row["complete"]
+
+
 def line_of(row: dict[str, Any]) -> str:
     from write_performance import table_row
 
@@ -314,7 +326,7 @@ def line_of(row: dict[str, Any]) -> str:
 def measure(args: argparse.Namespace, names: list[str], cases: dict[str, Case], device: Any, sides: list[Framework]) -> None:
     """What a measuring process does."""
     state = State(pathlib.Path(args.json))
-    todo = [cases[n] for n in names if n != "launch" and n not in state.data["rows"] and f"case {n} 0" not in state.data["bad"]]
+    todo = [cases[n] for n in names if n != "launch" and not done(state, n) and f"case {n} 0" not in state.data["bad"]]
     runner = Runner(args, state, device, sides)
     runner.describe()
     if todo and not args.no_ahead:

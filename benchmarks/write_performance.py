@@ -51,7 +51,7 @@ def configuration(config: dict[str, Any]) -> str:
 
 def table_row(row: dict[str, Any]) -> str:
     """A Markdown line. ``limit``: the fraction of the data sheet's peak, or of the measured copy, that Tilewright reaches."""
-    mine, peer = row["sides"].get("tilewright"), row["sides"].get("triton")
+    mine, peer = (None if side is None or "wrong" in side else side for side in (row["sides"].get("tilewright"), row["sides"].get("triton")))
     library = next(iter(row["libraries"].items()), None)
     ours, theirs = (_rate(row, s and s["ms"]) for s in (mine, peer))
     lib = _rate(row, library[1]) if library else None

@@ -100,14 +100,33 @@ def test_measures_and_writes(tmp_path, monkeypatch, capsys):
 
 
 def test_resumes_and_keeps_what_hung(tmp_path, monkeypatch):
-    """A row that is there is not measured again; a candidate known to hang is not run."""
+    """A complete row is not measured again; a candidate known to hang is not run."""
     monkeypatch.setenv("TILEWRIGHT_TARGET", "cpu")
     path = tmp_path / "out.json"
-    path.write_text(json.dumps({"rows": {"add": "kept"}, "bad": {"tilewright matmul 0": "hangs"}}))
+    path.write_text(json.dumps({"rows": {"add": {"complete": True}, "matmul": {"complete": False}}, "bad": {"tilewright matmul 0": "hangs"}}))
     gpu.measure(arguments(path), ["add", "matmul"], cases(), Host(), sides())
     data = json.loads(path.read_text())
-    assert data["rows"]["add"] == "kept"
+    assert data["rows"]["add"] == {"complete": True}
     assert set(data["rows"]["matmul"]["sides"]) == {"triton"} and data["rows"]["matmul"]["notes"] == ["tilewright: hangs"]
+
+
+def test_checks_after_the_timing_too(tmp_path, monkeypatch):
+    """A side that is right at first and wrong later has no number in the table."""
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "cpu")
+    asked = []
+
+    class Later(Add):
+        def launches(self, b, c, framework):
+            asked.append(framework.name)
+            wrong = framework.name == "tilewright" and asked.count("tilewright") > 1
+            return super().launches({**b, "y": b["x"]} if wrong else b, c, framework)
+
+    case, path = Later("later", 3000), tmp_path / "out.json"
+    case.candidates = [dict(ROWS[0])]
+    gpu.measure(arguments(path), ["later"], {"later": case}, Host(), sides())
+    data = json.loads(path.read_text())
+    assert len(data["rows"]["later"]["notes"]) == 1 and data["rows"]["later"]["notes"][0].startswith("tilewright: after the timing WRONG z")
+    assert "| **none** |" in write_performance.table(data) and data["rows"]["later"]["complete"]
 
 
 def test_time_ends_it(tmp_path, monkeypatch):
