@@ -327,7 +327,8 @@ def test_large_tiles_assemble_without_spills(row, shape, warps, options):
     assert lowered.usage["spills"] == 0 and "wgmma_serialized" not in lowered.usage
     steps = shape[2] // lookup(row).k
     assert lowered.ptx.count("wgmma.mma_async") == steps * max(1, shape[0] // (16 * warps[0]))
-    assert lowered.ptx.count("wgmma.fence") == lowered.ptx.count("wgmma.commit_group") == lowered.ptx.count("wgmma.wait_group") == 1
+    assert lowered.ptx.count("wgmma.fence") == lowered.ptx.count("wgmma.commit_group") == 1
+    assert lowered.ptx.count("wgmma.wait_group") == 1 + row.endswith("acc_f16")  # such sums are waited for at once
 
 
 @needs_ptxas
