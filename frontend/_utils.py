@@ -25,7 +25,11 @@ _allocator: Callable[[int, int, Any], Any] | None = None
 
 
 def set_allocator(allocator: Callable[[int, int, Any], Any] | None) -> None:
-    """Set ``allocator(size_bytes, alignment, stream) → array``, asked for a launch's scratch memory in device memory."""
+    """Set ``allocator(size_bytes, alignment, stream) → array``, asked for a launch's scratch memory in device memory.
+
+    Programs for Triton set one where kernels make tensor descriptors, which there need memory for what the hardware reads of them.
+    Here none does: descriptors become pointers, or what the host hands to the kernel with its arguments. So it is kept, and not called.
+    """
     global _allocator
     if allocator is not None and not callable(allocator):
         raise ArgumentError(f"an allocator is called; {allocator!r} cannot be")

@@ -140,7 +140,8 @@ def _split(text: str) -> list[str]:
 def parse_signature(kernel: Any, text: str) -> tuple[dict[str, Any], dict[str, Any], dict[Any, Any]]:
     """(signature, constexprs, attrs) of "*fp32:16,*fp32:16,i32,256": one entry a parameter, in order or as NAME=ENTRY.
 
-    An entry is a type ("*fp16", "i32"), a type with ":16" (divisible by 16), "i32:1" (the value 1), or a constexpr's value as Python
+    An entry is a type ("*fp16", "i32", "tensordesc<fp16[128,64]>"), a type with ":16" (divisible by 16; of a descriptor its last
+    size is), "i32:1" (the value 1), or a constexpr's value as Python
     writes it (256, True, 'name', None; a type's name for a constexpr parameter that takes one).
     """
     from tilewright.language.dtypes import str_to_ty

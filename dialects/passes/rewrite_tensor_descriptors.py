@@ -194,7 +194,7 @@ def _load(r: _Rewriter, node: Node, make: Node) -> Any:
 
 
 def _gather(r: _Rewriter, node: Node, make: Node) -> Any:
-    return r.load(node, make, *r.rows(make, *node.operands[1:], _shape(node.results[0])))
+    return r.load(node, make, *r.rows(make, node.operands[1], node.operands[2], _shape(node.results[0])))
 
 
 def _store(r: _Rewriter, node: Node, make: Node) -> None:
@@ -203,7 +203,7 @@ def _store(r: _Rewriter, node: Node, make: Node) -> None:
 
 
 def _scatter(r: _Rewriter, node: Node, make: Node) -> None:
-    pointers, mask = r.rows(make, *node.operands[2:], _shape(node.operands[1]))
+    pointers, mask = r.rows(make, node.operands[2], node.operands[3], _shape(node.operands[1]))
     r.store(pointers, node.operands[1], mask)
 
 

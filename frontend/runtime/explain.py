@@ -44,8 +44,8 @@ def run_time_names(signature: Mapping[str, Any]) -> list[str]:
         if kind.startswith("tensordesc<"):
             from tilewright.compiler.compiled import flat_types
 
-            rank = (len(flat_types([kind])) - 1) // 2
-            return [name, *(f"{name}.{part}[{i}]" for part in ("shape", "strides") for i in range(rank))]
+            rank = len(flat_types([kind])) // 2  # the base, the sizes, the strides without the last
+            return [name, *(f"{name}.shape[{i}]" for i in range(rank)), *(f"{name}.strides[{i}]" for i in range(rank - 1))]
         return [] if kind == "constexpr" else [name]
 
     return [n for name, kind in signature.items() for n in flat(name, kind)]

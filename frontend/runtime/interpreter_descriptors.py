@@ -88,7 +88,8 @@ def reduce(b: Any, operands: Sequence[Any], types: Sequence[Any], attrs: dict[st
     desc, value, *indices = operands
     name = scalar_name(value.type)
     addresses, inside = _elements(desc, _lines(desc, indices))
-    flat, values = addresses.reshape(-1), np.broadcast_to(value.data, addresses.shape).reshape(-1).astype(numpy_dtype(name))
+    flat = addresses.reshape(-1)
+    values: np.ndarray = np.broadcast_to(value.data, addresses.shape).reshape(-1).astype(numpy_dtype(name))
     for i in np.flatnonzero(inside.reshape(-1)):
         here = flat[i:i + 1]
         with np.errstate(over="ignore"):

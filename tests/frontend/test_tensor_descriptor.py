@@ -10,11 +10,13 @@ from tt_execution import compile_tt, define, text_of
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.cli import parse_signature
 from tilewright.compiler.compiled import flat_types
 from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import ArgumentError, TypeMismatchError
 from tilewright.language.dtypes import str_to_ty
+from tilewright.runtime.explain import run_time_names
 from tilewright.runtime.interpreter import InterpretedFunction
 from tilewright.runtime.jit import MockTensor
 from tilewright.tools.tensor_descriptor import TensorDescriptor
@@ -71,6 +73,19 @@ def test_signatures():
     for wrong in ("tensordesc<fp16>", "tensordesc<fp16[128,64>", "tensordesc<fp16[8] one>"):
         with pytest.raises(TypeMismatchError, match="descriptors are written"):
             str_to_ty(wrong)
+
+
+def test_names_of_the_parts():
+    signature = {"x": "*fp32", "d": "tensordesc<fp16[1,8,64]>", "C": "constexpr", "t": ("i32", "tensordesc<fp32[8]>")}
+    names = run_time_names(signature)
+    assert names == ["x", "d", "d.shape[0]", "d.shape[1]", "d.shape[2]", "d.strides[0]", "d.strides[1]", "t[0]", "t[1]", "t[1].shape[0]"]
+    assert len(names) == len(flat_types(list(signature.values())))
+
+
+def test_the_command_line_takes_descriptors():
+    signature, constants, attrs = parse_signature(double, "tensordesc<fp16[8,64] nan>:16, tensordesc<fp32[8,64]>, 16")
+    assert signature == {"x": "tensordesc<fp16[8,64] nan>", "y": "tensordesc<fp32[8,64]>"} and attrs == {(0,): [["tt.divisibility", 16]]}
+    assert constants == {"BLOCK": 16}
 
 
 def test_an_argument_is_made_at_the_top_from_its_parts():
