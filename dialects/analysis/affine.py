@@ -14,7 +14,7 @@ m (facts, unless seen here): then no multiple of m lies inside the tile. ``modul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tilewright.dialects._mlir import ir
@@ -100,6 +100,12 @@ class Affine:
     def conditions(self, mask: Any) -> list[Value]:
         """A boolean tile as a conjunction: it holds where every polynomial (affine in the tile's indices) is < 0. Raises NotAffine."""
         return [self.resolve(c) for c in self._conditions(mask)]
+
+    def integers(self) -> Iterator[tuple[Any, Poly]]:
+        """The scalar integers that were looked at, with what they are modulo 2^(their width)."""
+        for v, found in self._values.items():
+            if isinstance(found, Value) and not found.poly.unresolved and type_info(v.type).shape is None and type_info(v.type).kind == "int":
+                yield v, found.poly
 
     def modulo_of(self, atom: Atom) -> Modulo | None:
         return self._modulo.get(atom)

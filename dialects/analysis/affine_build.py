@@ -1,5 +1,6 @@
 """Write polynomials (polynomial.py) as arith ops: what depends on no loop at the function's start, the rest at the start of the body
-of the innermost loop whose variable it needs. Equal ones are written once.
+of the innermost loop whose variable it needs; or, where the ops that need them are named, as late as is before all of them there. Equal
+ones are written once, and a value that the kernel has already is used.
 
 The result is exact modulo 2^bits; operands of divisions are written in the width the kernel had them in, where the affine
 analysis' facts say that they are exact.
@@ -7,24 +8,42 @@ analysis' facts say that they are exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.affine import Affine
 from tilewright.dialects.analysis.polynomial import Atom, Monomial, Poly
-from tilewright.dialects.analysis.structure import Function, Node, Region, type_info
+from tilewright.dialects.analysis.structure import Function, Node, Region, position, type_info
 
 _OPS = {"div": "arith.divsi", "rem": "arith.remsi", "min": "arith.minsi", "max": "arith.maxsi"}
 
 
 class Writer:
-    """Writes into ``function``; ``location`` of the ops is that of the last ``at``."""
+    """Writes into ``function``; ``location`` of the ops is that of the last ``at``. ``users``, in program order: the ops whose operands
+    the values become."""
 
-    def __init__(self, function: Function, affine: Affine):
+    def __init__(self, function: Function, affine: Affine, users: Sequence[Node] = ()):
         self.function, self.affine = function, affine
         self._written: dict[Any, Any] = {}
         self._anchors: dict[Region, Node] = {}
         self.location: Any = None
+        for user in users:
+            node: Node | None = user
+            while node is not None and node.region is not None:
+                self._anchors.setdefault(node.region, node)
+                node = node.parent
+        self._take_what_is_there()
+
+    def _take_what_is_there(self) -> None:
+        """Note the integers that stand before all users."""
+        for value, poly in self.affine.integers():
+            node = self.function.def_node(value)
+            anchor = self._anchors.get(node.region) if node is not None and node.region is not None else None
+            if node is None or anchor is None or node.region is None or not _inside(self.region(poly.regions), node.region):
+                continue
+            if position(node) < position(anchor):
+                self._written.setdefault(("poly", poly, type_info(value.type).bits), value)
 
     def at(self, location: Any) -> Writer:
         self.location = location

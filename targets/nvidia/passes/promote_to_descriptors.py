@@ -59,7 +59,6 @@ class Promoter:
     def __init__(self, function: Function, ctx: PassContext):
         self.function = function
         self.affine = Affine(function)
-        self.writer = Writer(function, self.affine)
         self.host = Host(ctx)
         self.memory = memory_of(function, self.host)
         self.descriptors: dict[Any, _Descriptor] = {}
@@ -76,8 +75,11 @@ class Promoter:
             for node in accesses:
                 if node.name == "tt.store":
                     self._decide(node, plans, self._plan_store)
+        self.writer = Writer(self.function, self.affine, [n for n in accesses if any(n is node for node, *_ in plans)])
         for node, tile, no_alias in plans:
             (self._rewrite_load if node.name == "tt.load" else self._rewrite_store)(node, tile, no_alias)
+        for node, *_ in plans:  # now: the writer puts ops before them
+            self.function.erase(node)
         for d in self.descriptors.values():
             d.node.op.attributes[NO_ALIAS] = ir.DenseI32ArrayAttr.get(sorted(d.no_alias))
 
@@ -296,7 +298,6 @@ class Promoter:
             order = ir.DenseI32ArrayAttr.get([tile.order.index(d) for d in range(len(shape))])
             value = self.function.insert_before(node, "tt.trans", [result], [value], {"order": order}).results[0]
         self.function.replace_uses(node.results[0], value)
-        self.function.erase(node)
 
     def _rewrite_store(self, node: Node, tile: Tile, no_alias: set[int]) -> None:
         value = node.operands[1]
@@ -308,4 +309,3 @@ class Promoter:
             value = self.function.insert_before(node, "tt.trans", [turned], [value], {"order": order}).results[0]
         hints = {n: a for n, a in self._hints(node, "tt.").items() if a.value not in ("none", "normal")}
         self.function.insert_before(node, "tt.descriptor_store", [], [desc, value, *self._coordinates(node, tile.dims)], hints)
-        self.function.erase(node)
