@@ -97,7 +97,7 @@ class HostPlan:
             return Answer((), tuple(reasons))
         if self.needs_memory and memory is None:
             raise MemoryUnknown
-        reasons = [r for g in self.guards if g["kind"] == "no_alias" and (r := self._alias(g, maps, args, memory or {}))]
+        reasons = [r for g in self.guards if g["kind"] == "no_alias" and (r := self._alias(g, maps, args, {} if memory is None else memory))]
         return Answer((), tuple(reasons)) if reasons else Answer(tuple(maps), ())
 
     def name(self, descriptor: Mapping[str, Any]) -> str:
