@@ -142,11 +142,19 @@ def lower_named_barrier(ctx: Any, op: Any) -> None:
     _all_lanes(ctx, "a named barrier")
     b, number = ctx.b, integer(op, "id")
     value = b.i32(number)
+    thread = raw_thread(ctx)
+    group = ctx.once("warp group", lambda b: b.lshr(thread, b.i32(7)))
     if flag(op, "per_warp_group"):
-        thread = raw_thread(ctx)
-        value = ctx.once(("named barrier", number), lambda b: b.add(b.lshr(thread, b.i32(7)), b.i32(number)))
+        value = ctx.once(("named barrier", number), lambda b: b.add(group, b.i32(number)))
+    elif flag(op, "other_warp_group"):
+        value = ctx.once(("other's named barrier", number), lambda b: b.add(b.xor(group, b.i32(1)), b.i32(number)))
     kind = "arrive" if flag(op, "arrive") else "sync"
-    b.call_intrinsic(f"llvm.nvvm.barrier.cta.{kind}.aligned.count", None, [value, b.i32(integer(op, "threads"))])
+
+    def meet() -> None:
+        b.call_intrinsic(f"llvm.nvvm.barrier.cta.{kind}.aligned.count", None, [value, b.i32(integer(op, "threads"))])
+
+    only = integer(op, "only") if "only" in op.attributes else None
+    where(ctx, [None if only is None else ctx.once(("is warp group", only), lambda b: b.icmp("eq", group, b.i32(only)))], meet)
 
 
 def lower_cluster_arrive(ctx: Any, op: Any) -> None:

@@ -186,7 +186,8 @@ class NamedBarrierOp(TTNG.Operation, name="named_barrier"):
     """``threads`` threads (whole warps) meet at hardware barrier ``id``; with ``arrive`` this one does not wait there.
 
     0 is the program's barrier and 1 that of warp_specialize's consumers, so ``id`` is 2 to 15. With the unit attribute
-    ``per_warp_group`` each warp group meets at a barrier of its own: ``id`` plus the group's number.
+    ``per_warp_group`` each warp group meets at a barrier of its own: ``id`` plus the group's number; with ``other_warp_group``, of two
+    groups each goes to the other's. ``only`` (i32): the one warp group that does it.
     """
 
     id: IntegerAttr

@@ -14,6 +14,8 @@ After, the product of round i is issued in round i+1, after the first one there,
 (Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", section 3.2.) What reads o stands as late
 as it may in the round, and the casts that make p stand last: warp_partition.py waits for the product in between.
 
+Two warp groups take turns to issue their two products, so that one computes its softmax while the other's products run.
+
 The load of v moves with its product, so that its stage of shared memory is in use no longer than the product needs it.
 """
 
@@ -26,7 +28,7 @@ from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pipeline import PassContext
-from tilewright.targets.nvidia.passes.warp_rings import DOT, VIEWS
+from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS
 
 _OTHER_REGISTERS, _MOST_REGISTERS = 40, 232  # for row sums, addresses and the like; of a consumer's thread
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
@@ -147,6 +149,7 @@ class Rotation:
                 if (inside or argument) and v not in self.crossing:
                     self.crossing.append(v)
         self.rest = self._ordered([n for n in self.body.ops[:-1] if id(n) not in ids])
+        self.first = next(n for n in self.rest if n.name == DOT)
 
     def _ordered(self, rest: list[Node]) -> list[Node]:
         """First what does not read the carried product, then what does, then the casts of what crosses."""
@@ -185,7 +188,7 @@ class Rotation:
         # the first round, without its product
         ip = ir.InsertionPoint(then)
         mapping = dict(zip(self.body.args, [lower, *inits]))
-        self._copy(self.rest, mapping, ip)
+        self._copy(self.rest, mapping, ip, {id(self.first): "whole"})
         second = op("arith.addi", [lower.type], [lower, step], ip).result
         carried = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         crossing = [mapping.get(v, v) for v in self.crossing]
@@ -199,9 +202,9 @@ class Rotation:
         mapping = {self.body.args[0]: args[0], **dict(zip(held, args[1:]))}
         previous = dict(zip(self.crossing, args[1 + len(held):]))
         # the first product of this round, and all that it needs, then the one of the round before
-        at = next(i for i, n in enumerate(self.rest) if n.name == DOT) + 1
-        self._copy(self.rest[:at], mapping, inside)
-        mapping[self.body.args[1 + self.slot]] = self._copy(self.moved, previous, inside)
+        at = self.rest.index(self.first) + 1
+        self._copy(self.rest[:at], mapping, inside, {id(self.first): "begin"})
+        mapping[self.body.args[1 + self.slot]] = self._copy(self.moved, previous, inside, {id(self.last): "end"})
         self._copy(self.rest[at:], mapping, inside)
         following = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         op("scf.yield", [], [*following, *(mapping.get(v, v) for v in self.crossing)], inside)
@@ -218,9 +221,11 @@ class Rotation:
         return new
 
     @staticmethod
-    def _copy(nodes: list[Node], mapping: dict[Any, Any], ip: Any) -> Any:
-        """Clone ops in order; the first result of the last one."""
+    def _copy(nodes: list[Node], mapping: dict[Any, Any], ip: Any, turns: dict[int, str] | None = None) -> Any:
+        """Clone ops in order, products with their turns; the first result of the last one."""
         new: Any = None
         for node in nodes:
             new = clone_under(node, mapping, ip)
+            if turns and id(node) in turns:
+                new.attributes[TURN] = ir.StringAttr.get(turns[id(node)])
         return new.results[0]

@@ -9,10 +9,11 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names
-from tilewright.targets.nvidia.passes.warp_rings import DOT, VIEWS, Group, Needed, Ring, Rings
+from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Needed, Ring, Rings
 
 State = dict[int, tuple[Any, Any]]  # id of a ring → (stage, phase)
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
+TURN_BARRIER = 2  # and the next: hardware barriers of the two warp groups that take turns
 
 
 class Emitter:
@@ -81,11 +82,15 @@ class Half:
         self.emitter = Emitter(nodes[0].op.location, ir.InsertionPoint(block))
         for ring in self.rings.rings:
             self.states[id(ring)] = (self.emitter.int(0), self.emitter.int(self.first_phase))
+        self.start()
         self.emit_block(nodes)
         self.finish()
         self.emitter.op("ttng.warp_return", [], [])
 
     first_phase = 0
+
+    def start(self) -> None:
+        """What the half does first."""
 
     def finish(self) -> None:
         """What the half does at its end."""
@@ -248,7 +253,7 @@ class Held:
 class Consumers(Half):
     """The kernel itself."""
 
-    def __init__(self, function: Function, rings: Rings, store_buffers: dict[int, Any]):
+    def __init__(self, function: Function, rings: Rings, store_buffers: dict[int, Any], num_warps: int):
         super().__init__(function, rings)
         self.store_buffers = store_buffers
         self.held: dict[int, Held] = {}  # by id of the group
@@ -258,6 +263,7 @@ class Consumers(Half):
         self.views: dict[Any, Node] = {}
         self.filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
         self.stored = False
+        self.takes_turns = num_warps == 8 and any(n.name == DOT and TURN in n.op.attributes for n in function.nodes())
 
     # -- stages
     def _acquire(self, held: Held) -> None:
@@ -400,6 +406,20 @@ class Consumers(Half):
             chain.append(source)
         return chain
 
+    # -- turns
+    def start(self) -> None:
+        if self.takes_turns:
+            self._meet(arrive=True, only=1)  # the first group begins
+
+    def _meet(self, arrive: bool, only: int | None = None) -> None:
+        """This warp group waits for its turn, or lets the other have it."""
+        e = self.emitter
+        who = "other_warp_group" if arrive else "per_warp_group"
+        attributes = {"id": e.attr(TURN_BARRIER), "threads": e.attr(256), "arrive": ir.BoolAttr.get(arrive), who: ir.UnitAttr.get()}
+        if only is not None:
+            attributes["only"] = e.attr(only)
+        e.op("ttng.named_barrier", [], [], attributes)
+
     def _continues(self, node: Node) -> bool:
         """Whether this product adds to the result of one in flight, which nothing else reads: they run in order."""
         previous = next((f for f in self.flying if f.node.results[0] == node.operands[2]), None)
@@ -409,8 +429,13 @@ class Consumers(Half):
         for f in self.flying:
             if f.node.results[0] == node.operands[2]:
                 f.continued = True
+        turn = node.str_attr(TURN) if self.takes_turns and TURN in node.op.attributes else ""
+        if turn in ("begin", "whole"):
+            self._meet(arrive=False)
         new = self.clone(node)
         new.attributes["is_async"] = ir.BoolAttr.get(True)
+        if turn in ("end", "whole"):
+            self._meet(arrive=True)
         free = self.free.get(id(node))
         groups = [h.group for h in self.held.values() if id(node) in h.left]
         self.flying.append(InFlight(node, [] if free is not None else groups))

@@ -17,6 +17,8 @@ from tilewright.dialects.analysis.structure import Function, Node, Region, is_re
 from tilewright.dialects.encodings import element_bits
 
 DOT = "ttng.warp_group_dot"
+# on products: two warp groups take turns to issue those from "begin" to "end" ("whole": this one alone)
+TURN = "ttng.turn"
 VIEWS = frozenset(("ttg.memdesc_trans", "ttg.memdesc_subslice"))
 
 

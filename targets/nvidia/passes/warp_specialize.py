@@ -33,7 +33,7 @@ from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
 from tilewright.targets.nvidia.passes.warp_partition import Consumers, Emitter, Producer
 from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpecialised, Ring, Rings
 
-PRODUCER_REGISTERS = 40
+PRODUCER_REGISTERS = 24
 _MOST_STAGES = 8
 _MOST_REGISTERS = 255  # of a thread
 _REGISTERS = 65536  # of a multiprocessor
@@ -80,7 +80,7 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     for ring in rings.rings:
         _make_ring(ring, emitter, ctx)
     op = _warp_specialize_op(function, blocks, ctx)
-    consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()})
+    consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()}, ctx.num_warps)
     consumers.emit_function(old, op.regions[0].blocks[0])
     producer = Producer(function, rings, needed)
     producer.emit_function(old, op.regions[1].blocks[0])
@@ -141,9 +141,10 @@ def _make_ring(ring: Ring, emitter: Emitter, ctx: PassContext) -> None:
 def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> Any:
     end = function.body.ops[-1].op
     i32 = ir.IntegerType.get_signless(32)
-    # what the block's warps may share, less what the producer keeps; setmaxnreg counts in eights
+    # a block is given whole eights of registers a thread, which its warps then share; setmaxnreg counts in eights too
     threads = 32 * ctx.num_warps
-    registers = (_REGISTERS // blocks - 128 * PRODUCER_REGISTERS) // threads // 8 * 8
+    given = _REGISTERS // blocks // (threads + 128) // 8 * 8
+    registers = (given * (threads + 128) - 128 * PRODUCER_REGISTERS) // threads // 8 * 8
     # where every thread may have as many as there are, nobody has to give any away
     values = {"consumer_registers": registers if registers < _MOST_REGISTERS else 0,
               "producer_registers": PRODUCER_REGISTERS if registers < _MOST_REGISTERS else 0, "min_ctas": blocks}

@@ -45,7 +45,7 @@ def test_matmul_keeps_one_product_in_flight_and_gives_back_the_stage_before() ->
         assert protocol(consumers) == ["for", "for", "wait", "dot", "done1(0)", "arrive", "yield", "done0(1)", "arrive", "stored", "fill",
                                        "store", "yield", "stored"]
         assert protocol(producer) == ["for", "for", "wait", "expect", "copy", "copy", "yield", "yield"]
-        assert [op.int_attr(n) for n in ("consumer_registers", "producer_registers", "min_ctas")] == [232, 40, 1]
+        assert [op.int_attr(n) for n in ("consumer_registers", "producer_registers", "min_ctas")] == [240, 24, 1]
         text = print_module(module)
         assert not re.search(r"convert_layout", text)
         (expect,) = [n for n in producer if n.name == EXPECT]
