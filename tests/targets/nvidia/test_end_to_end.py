@@ -140,7 +140,7 @@ def compile_matmul(block, num_warps=4, num_stages=3, dtype="fp16", arch=80):
     constants = dict(BLOCK_M=bm, BLOCK_N=bn, BLOCK_K=bk, GROUP_M=8, RELU=True, PRECISION="tf32", stride_xk=1, stride_wn=1, stride_yn=1)
     attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if name in signature}
     return tilewright.compile(ASTSource(kernel, signature, constants, attributes), target=GPUTarget("cuda", arch, 32),
-                              options={"num_warps": num_warps, "num_stages": num_stages})
+                              options={"num_warps": num_warps, "num_stages": num_stages, "warp_group_dots": False, "tma": False})
 
 
 def loop_of(ptx):
