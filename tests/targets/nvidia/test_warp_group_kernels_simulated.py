@@ -198,3 +198,47 @@ def test_nested_loops(steps):
     o = torch.full((64 * tiles, n), float("nan"))
     nested[(1,)](x, w, o, tiles, steps, N=n, K=k, num_warps=4, num_stages=3)
     np.testing.assert_array_equal(exact(o), exact(x) @ exact(w) * (steps > 0))
+
+
+@triton.jit
+def sums_of_all_kinds(x_ptr, w_ptr, o_ptr, p_ptr, steps, N: tl.constexpr, K: tl.constexpr, KIND: tl.constexpr):
+    """A sum with two products an iteration; one that is read in the loop; one in a branch; one in a while loop."""
+    m, n, k = tl.arange(0, 64), tl.arange(0, N), tl.arange(0, K)
+    acc = tl.zeros((64, N), tl.float32)
+    if KIND == "while":
+        i = 0
+        while i < steps:
+            at = i * K + k
+            acc = tl.dot(tl.load(x_ptr + m[:, None] * (K * steps) + at[None, :]), tl.load(w_ptr + at[:, None] * N + n[None, :]), acc)
+            i += 1
+    else:
+        for i in range(steps):
+            at = i * K + k
+            x, w = tl.load(x_ptr + m[:, None] * (K * steps) + at[None, :]), tl.load(w_ptr + at[:, None] * N + n[None, :])
+            if KIND == "branch":
+                if i % 2 == 0:
+                    acc = tl.dot(x, w, acc)
+                else:
+                    acc = tl.dot(x, w, acc) + 1.0
+            else:
+                acc = tl.dot(x, w, acc)
+            if KIND == "twice":
+                acc = tl.dot(x, w, acc)
+            if KIND == "read":
+                tl.store(p_ptr + (i * 64 + m)[:, None] * N + n[None, :], acc)
+    tl.store(o_ptr + m[:, None] * N + n[None, :], acc)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("kind", ["twice", "read", "branch", "while"])
+def test_sums_of_all_kinds(kind, stages):
+    rng = np.random.default_rng(7)
+    n, k, steps = 16, 32, 4
+    x, w = small(rng, (64, k * steps), "fp16"), small(rng, (k * steps, n), "fp16")
+    o, p = torch.zeros((64, n)), torch.zeros((64 * steps, n))
+    sums_of_all_kinds[(1,)](x, w, o, p, steps, N=n, K=k, KIND=kind, num_warps=4, num_stages=stages)
+    parts = np.stack([exact(x)[:, i * k:(i + 1) * k] @ exact(w)[i * k:(i + 1) * k] for i in range(steps)])
+    total = parts.sum(0)
+    np.testing.assert_array_equal(exact(o), total * 2 if kind == "twice" else total + 2.0 if kind == "branch" else total)
+    if kind == "read":
+        np.testing.assert_array_equal(exact(p).reshape(steps, 64, n), parts.cumsum(0))
