@@ -210,16 +210,26 @@ def try_wait(parts: list[str]) -> Waiter:
     return run
 
 
-def _barrier_operands(state: Any, operands: Any, mask: Any) -> tuple[int, int]:
+def _at_barriers(state: Any, operands: Any, mask: Any, meet: Callable[[int, int], Array]) -> Array:
+    """``meet(number, threads)`` with those threads active that name this barrier; all that go on. Warps may name different ones."""
     m = state.machine
-    threads = active(state, mask)
-    values = [np.unique(state.read(o)[threads]) for o in operands]
-    if any(len(v) != 1 for v in values):
-        raise SimtError("a barrier whose number or count differs between threads that reach it together")
-    number = int(values[0][0])
-    if not 0 <= number < 16:
-        raise SimtError(f"barrier {number}: a block has barriers 0 to 15")
-    return number, int(values[1][0]) if len(values) > 1 else m.num_threads
+    here = active(state, mask)
+    values = [np.broadcast_to(state.read(o), here.shape).astype(np.int64) for o in operands]
+    if len(values) == 1:
+        values.append(np.full(m.num_threads, m.num_threads))
+    pairs = np.stack(values, axis=1)
+    saved, going_on = (m.mask, m.full), np.zeros_like(here)
+    for number, threads in np.unique(pairs[here], axis=0).tolist():
+        if not 0 <= number < 16:
+            raise SimtError(f"barrier {number}: a block has barriers 0 to 15")
+        m.mask = here & (pairs == (number, threads)).all(axis=1)
+        m.full = bool(m.mask.all())
+        try:
+            m.require_full_warps(f"barrier {number}")
+            going_on |= meet(number, threads)
+        finally:
+            m.mask, m.full = saved
+    return going_on
 
 
 def bar_sync(parts: list[str]) -> Waiter:
@@ -228,10 +238,11 @@ def bar_sync(parts: list[str]) -> Waiter:
         m = state.machine
         if mask is not None and not mask[m.mask].all():
             raise SimtError(f"{'.'.join(parts)} of part of the threads that reach it is not simulated")
-        number, threads = _barrier_operands(state, operands, mask)
-        if number == 0 and threads == m.num_threads:
-            return m.block_barrier()  # type: ignore[no-any-return]
-        return m.named_barrier(number, threads)  # type: ignore[no-any-return]
+
+        def meet(number: int, threads: int) -> Array:
+            return m.block_barrier() if number == 0 and threads == m.num_threads else m.named_barrier(number, threads)
+
+        return _at_barriers(state, operands, mask, meet)
 
     return run
 
@@ -248,8 +259,7 @@ def bar(parts: list[str]) -> Handler:
     def run(state: Any, operands: Any, mask: Any) -> None:
         if mask is not None and not mask[state.machine.mask].all():
             raise SimtError(f"{'.'.join(parts)} of part of the threads that reach it is not simulated")
-        number, threads = _barrier_operands(state, operands, mask)
-        state.machine.named_barrier(number, threads, stay=False)
+        _at_barriers(state, operands, mask, lambda number, threads: state.machine.named_barrier(number, threads, stay=False))
 
     return run
 

@@ -103,6 +103,48 @@ def test_barrier_mistakes(how, message):
         kernel.simulate(np.zeros(128, np.int32), check_uninitialised=False)
 
 
+def test_warps_that_name_different_barriers_in_one_instruction():
+    def body(k, args):
+        b = k.b
+        half = b.lshr(k.tid, k.i(6))
+        mine = k.shared_pointer(b.mul(k.tid, k.i(4)))
+        b.store(k.tid, mine, align=4)
+        b.call_intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", None, [b.add(half, k.i(2)), k.i(64)])
+        # within its half every thread reads what another warp wrote
+        put(k, args[0], b.load(k.shared_pointer(b.mul(b.xor(k.tid, k.i(63)), k.i(4))), b.t_i32, align=4))
+
+    np.testing.assert_array_equal(run(body), np.arange(128) ^ 63)
+
+
+def test_halves_that_take_turns():
+    """Each half waits at its own barrier and arrives at the other's: what they add to one word is then in order."""
+    def body(k, args, first_begins=True):
+        b = k.b
+        half = b.lshr(k.tid, k.i(6))
+        own, other = b.add(half, k.i(2)), b.add(b.xor(half, k.i(1)), k.i(2))
+        word = k.shared_pointer(0)
+        k.one_thread(0, lambda: b.store(k.i(1), word, align=4))
+        k.barrier()
+        if first_begins:
+            b.if_then(b.icmp("eq", half, k.i(1)), lambda: b.call_intrinsic("llvm.nvvm.barrier.cta.arrive.aligned.count", None, [other, k.i(128)]))
+
+        def turn(i, values):
+            b.call_intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", None, [own, k.i(128)])
+            b.if_then(b.icmp("eq", b.and_(k.tid, k.i(63)), k.i(0)),
+                      lambda: b.store(b.add(b.mul(b.load(word, b.t_i32, align=4), k.i(2)), half), word, align=4))
+            b.call_intrinsic("llvm.nvvm.barrier.cta.arrive.aligned.count", None, [other, k.i(128)])
+            return values
+
+        k.loop(k.i(3), [], turn)
+        b.if_then(b.icmp("eq", half, k.i(0)), lambda: b.call_intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", None, [own, k.i(128)]))
+        k.barrier()
+        put(k, args[0], b.load(word, b.t_i32, align=4))
+
+    assert set(run(body)) == {0b1010101}
+    with pytest.raises(SimtError, match="deadlock"):
+        run(lambda k, args: body(k, args, first_begins=False))
+
+
 def test_an_arrival_that_nobody_waits_for():
     with pytest.raises(SimtError, match="the kernel ends while barrier 3 has 2 of its 4 warps"):
         HopperKernel([P], lambda k, args: k.b.if_then(k.b.icmp("ult", k.tid, k.i(64)), lambda: k.asm("bar.arrive 3, 128;")), 4).simulate(np.zeros(128, np.int32))
