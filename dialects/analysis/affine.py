@@ -8,8 +8,9 @@ Exactness. Addition, subtraction and multiplication in n bits agree with the pol
 So only where the width matters (widening, an offset of fewer than 64 bits added to a pointer, division, comparison, loop bounds)
 must the polynomial fit; that is the fact ("fits", poly, bits). ("nonneg", poly): it is ≥ 0. ("multiple", poly, n): n divides it.
 
-``x % m`` of a tile ``x = start + (0 … n-1)`` is taken as ``start % m + (0 … n-1)``, which holds where n divides start and
-m (facts, unless seen here): then no multiple of m lies inside the tile. ``modulo_of`` tells of such a remainder.
+``x % m`` of a tile ``x = start + (0 … n-1)`` is taken as ``start % m + (0 … n-1)``, which holds where n divides start and m (facts, unless
+seen here): then no multiple of m lies inside the tile. Likewise ``min(x, m - 1)`` and ``where(x < m, x, anything)`` are taken as x, with
+an atom "within" for start, under the fact that all of x is below m. ``modulo_of`` tells of such atoms: what m protects from may not matter.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ class Value(NamedTuple):
 
 
 class Modulo(NamedTuple):
-    """What a remainder atom stands for: (start + 0 … extent-1) % divisor. ``facts``: those that the rewriting needs."""
+    """What a "rem" or "within" atom stands for: x = start + (0 … extent-1) where that is below ``bound``, and something else where not.
+    ``facts``: those that are needed because of the elements that are not below it."""
 
     start: Poly
-    divisor: Poly
+    bound: Poly
     extent: int
     facts: frozenset[Fact]
 
@@ -238,6 +240,8 @@ class Affine:
             return Value(a.poly, facts)
         if name == "arith.trunci":
             return self._of(node.operands[0])
+        if name == "arith.select" and info.shape is not None and info.kind == "int":
+            return self._select(node, info.bits)
         if name in _OPAQUE_OPS:
             return self._division(node, _OPAQUE_OPS[name], info.bits)
         raise NotAffine(f"{name} is not affine" if info.shape is not None or info.kind == "ptr" else f"{name} is not followed")
@@ -246,26 +250,49 @@ class Affine:
         a, b = (self._of(x) for x in node.operands)
         facts = self._exact(a, bits) | self._exact(b, bits)
         if any(d.kind == "dim" for p in (a, b) for d in p.poly.atoms()):
-            if kind != "rem":
+            if kind not in ("rem", "min"):
                 raise NotAffine(f"{node.name} of a tile's coordinates")
-            return self._tile_remainder(self.resolve(a), self.resolve(b), bits)
+            a, b = self.resolve(a), self.resolve(b)
+            if kind == "rem":
+                return self._tile_remainder(a, b, facts, bits)
+            if any(d.kind == "dim" for d in a.poly.atoms()):
+                a, b = b, a
+            return self._tile_below(b, a.poly + 1, facts, bits)  # min(bound - 1, tile)
         return Value(Poly.of(self.atom(kind, (a.poly, b.poly), bits)), facts)
 
-    def _tile_remainder(self, a: Value, b: Value, bits: int) -> Value:
-        tile, start = a.poly.split(lambda m: any(x.kind == "dim" for x in m))
-        if len(tile.terms) != 1 or list(tile.terms.values()) != [1] or any(len(m) != 1 for m in tile.terms):
-            raise NotAffine("a remainder of what is no run of coordinates")
-        if any(x.kind == "dim" for x in b.poly.atoms()):
-            raise NotAffine("a remainder by a tile")
-        extent = next(iter(tile.atoms())).payload[1]
-        rewritten = {Fact("nonneg", start, 0), Fact("multiple", b.poly, extent)}
+    @staticmethod
+    def _run(tile: Poly, bound: Poly) -> tuple[Poly, Poly, int]:
+        """(index, start, extent) of a tile that is a run of coordinates."""
+        index, start = tile.split(lambda m: any(x.kind == "dim" for x in m))
+        monomial, c = index.single
+        if c != 1 or len(monomial) != 1 or any(x.kind == "dim" for x in bound.atoms()):
+            raise NotAffine("a remainder or a bound of what is no run of coordinates")
+        return index, start, monomial[0].payload[1]
+
+    def _tile_remainder(self, a: Value, b: Value, exact: frozenset[Fact], bits: int) -> Value:
+        index, start, extent = self._run(a.poly, b.poly)
+        rewritten = {Fact("multiple", b.poly, extent)}
         if start.divisor() % extent:
             rewritten.add(Fact("multiple", start, extent))
         # not the atom of the kernel's own start % divisor: a pass may put something else for this one
         atom = self.atom("rem", (start, b.poly, extent), bits)
-        exact = self._exact(a, bits) | self._exact(b, bits)
         self._modulo[atom] = Modulo(start, b.poly, extent, frozenset(rewritten))
-        return Value(tile + Poly.of(atom), exact | rewritten)
+        return Value(index + Poly.of(atom), exact | rewritten | {Fact("nonneg", start, 0)})
+
+    def _tile_below(self, x: Value, bound: Poly, exact: frozenset[Fact], bits: int) -> Value:
+        index, start, extent = self._run(x.poly, bound)
+        atom = self.atom("within", (start, bound, extent), bits)
+        rewritten = frozenset((Fact("nonneg", bound - start - extent, 0),))
+        self._modulo[atom] = Modulo(start, bound, extent, rewritten)
+        return Value(index + Poly.of(atom), exact | rewritten)
+
+    def _select(self, node: Node, bits: int) -> Value:
+        """where(x < bound, x, anything)."""
+        x = self.resolve(self._of(node.operands[1]))
+        conditions = [self.resolve(c) for c in self._conditions(node.operands[0])]
+        if len(conditions) != 1 or not any(a.kind == "dim" for a in x.poly.atoms()):
+            raise NotAffine("arith.select is not affine")
+        return self._tile_below(x, x.poly - conditions[0].poly, x.facts | conditions[0].facts, bits)
 
     def _renumber(self, x: Value, new: Callable[[int], int]) -> Value:
         x = self.resolve(x)  # a carried tile hides the dims that it has

@@ -18,7 +18,8 @@ class Atom:
     """One indeterminate. ``kind`` and ``payload``:
 
     "arg" (number of the kernel's argument), "base" (the same, of a pointer), "program_id" and "num_programs" (axis),
-    "loop" (region, lo, hi, step): the loop's variable, "div", "rem", "min", "max" (polynomials a, b; div and rem truncate; a tile's remainder also has its extent),
+    "loop" (region, lo, hi, step): the loop's variable, "div", "rem", "min", "max" (polynomials a, b; div and rem truncate; a tile's remainder also has its extent), "within"
+    (see affine.py),
     "dim" (d, extent): 0 … extent - 1 along dim d of a tile, "carried" (region, argument number): a loop-carried value that is not
     resolved yet, "opaque" (an ir.Value of which nothing is known).
 

@@ -54,13 +54,13 @@ class Tile:
         return [d.extent for d in self.dims]
 
 
-Unobserved = Callable[[int, Modulo], bool]  # (tile dim, remainder): do elements from the remainder's divisor on reach no memory?
+Unobserved = Callable[[int, Modulo], bool]  # (tile dim, modulo): do elements from its bound on reach no memory?
 
 
 def match(affine: Affine, pointer: Any, mask: Any | None, shape: tuple[int, ...], itemsize: int, unobserved: Unobserved | None = None) -> Tile:
     """The tile that a pointer (and mask) of this shape describes. Raises NotAffine with the reason where it is none.
 
-    Where ``unobserved`` says so, rows ``(start + i) % m`` are taken as rows start + i below the bound m.
+    Where ``unobserved`` says so, rows ``(start + i) % m`` (or ``min(start + i, m - 1)``, …) are taken as rows start + i below the bound m.
     """
     address = affine.value(pointer)
     conditions = [] if mask is None else affine.conditions(mask)
@@ -68,10 +68,10 @@ def match(affine: Affine, pointer: Any, mask: Any | None, shape: tuple[int, ...]
         straight, bounds = _without_remainders(affine, address, conditions, unobserved)
         if bounds:
             try:
-                return _match(straight, conditions + bounds, shape, itemsize)
+                return _match(affine, straight, conditions + bounds, shape, itemsize)
             except NotAffine:
                 pass  # as it is written, then
-    return _match(address, conditions, shape, itemsize)
+    return _match(affine, address, conditions, shape, itemsize)
 
 
 def _without_remainders(affine: Affine, address: Value, conditions: list[Value], unobserved: Unobserved) -> tuple[Value, list[Value]]:
@@ -86,7 +86,7 @@ def _without_remainders(affine: Affine, address: Value, conditions: list[Value],
         for index in [a for a in poly.atoms() if a.kind == "dim" and a.payload[1] == m.extent]:
             if poly.split(lambda mono: index in mono)[0].divided_by(Poly.of(index)) == stride and unobserved(index.payload[0], m):
                 replaced[atom] = m.start
-                bounds.append(Value(Poly.of(index) + m.start - m.divisor))
+                bounds.append(Value(Poly.of(index) + m.start - m.bound))
                 break
     kept = frozenset().union(*(m.facts for a, m in remainders.items() if a not in replaced))
     for atom in replaced:
@@ -95,7 +95,17 @@ def _without_remainders(affine: Affine, address: Value, conditions: list[Value],
     return Value(poly.substitute(replaced.get), facts), bounds
 
 
-def _match(address: Value, conditions: list[Value], shape: tuple[int, ...], itemsize: int) -> Tile:
+def _plain(affine: Affine, x: Value) -> Value:
+    """With start for "within" atoms, which is what they are where the facts hold."""
+    def replace(a: Atom) -> Poly | None:
+        m = affine.modulo_of(a) if a.kind == "within" else None
+        return None if m is None else m.start
+
+    return Value(x.poly.substitute(replace), frozenset(f._replace(poly=f.poly.substitute(replace)) for f in x.facts))
+
+
+def _match(affine: Affine, address: Value, conditions: list[Value], shape: tuple[int, ...], itemsize: int) -> Tile:
+    address, conditions = _plain(affine, address), [_plain(affine, c) for c in conditions]
     base, rest = pointer_base(address.poly)
     _require_known(rest, "its address depends on")
     dims, scalar = _tile_dims(rest, shape)

@@ -118,7 +118,7 @@ class Host:
             end = 1 << (fact.number - 1)
             return self.in_range(fact.poly, -end, end - 1, f"{what}{fact.number}-bit arithmetic must not wrap", expression)
         if fact.kind == "nonneg":
-            return self.in_range(fact.poly, 0, 2**63 - 1, f"{what}a coordinate under a remainder must not be negative", expression)
+            return self.in_range(fact.poly, 0, 2**63 - 1, f"{what}coordinates under a remainder or a minimum must lie within their bounds", expression)
         return self.multiple(fact.poly, fact.number, f"{what}the tile's start and the remainder's divisor must be multiples of the block")
 
     def mark(self) -> int:

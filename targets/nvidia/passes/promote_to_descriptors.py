@@ -161,10 +161,10 @@ class Promoter:
         return tile
 
     def _unobserved(self, node: Node) -> Unobserved | None:
-        """For loads: whether elements beyond a remainder's divisor reach no memory."""
+        """For loads: whether elements beyond the bound of a remainder, or its like, reach no memory."""
         if node.name != "tt.load":
             return None
-        return lambda dim, m: never_observed(self.function, self.affine, node.results[0], dim, m.start, m.divisor)
+        return lambda dim, m: never_observed(self.function, self.affine, node.results[0], dim, m.start, m.bound)
 
     def _alignment(self, tile: Tile, itemsize: int) -> None:
         """Refuse what is never aligned. What may be aligned is seen to at the launch, for every descriptor."""
@@ -196,9 +196,11 @@ class Promoter:
             raise Refused("it depends on arithmetic that the host cannot follow")
         if fact.kind == "fits" and self._is_remainder(fact.poly, fact.number):
             return
+        if fact.kind == "nonneg" and tile is not None and any(not d.checked and d.start == fact.poly for d in tile.dims):
+            return  # as every coordinate
         expression = self._where_let_through(fact.poly, tile) if fact.kind == "fits" and tile is not None else None
         if not self.host.fact(fact, what, expression):
-            raise Refused({"fits": f"its {fact.number}-bit arithmetic wraps", "nonneg": "a coordinate under a remainder is negative",
+            raise Refused({"fits": f"its {fact.number}-bit arithmetic wraps", "nonneg": "coordinates under a remainder or a minimum are outside",
                            "multiple": "the remainder's divisor is no multiple of the block"}[fact.kind])
 
     def _is_remainder(self, poly: Poly, bits: int) -> bool:

@@ -386,3 +386,40 @@ def kernel(Q, K, DQ, stride_z, stride_h, stride_tok, H, N, D: tl.constexpr, BM: 
     c = Compiled(define(source), args, dict(D=32, BM=16, BN=32))
     assert c.chosen() == ["tma", "tma"] and c.chosen("tl.store") == ["tma"], c.choices
     c.check((2, 1, 6))
+
+
+# ------------------------------------------------------------------------------- rows that must only exist somewhere
+CLAMPS = {"where": "tl.where({0} < {1}, {0}, 0)", "minimum": "tl.minimum({0}, {1} - 1)", "minimum, reversed": "tl.minimum({1} - 1, {0})",
+          "remainder": "{0} % {1}"}
+
+
+@pytest.mark.parametrize("m, n, k", UNEVEN)
+@pytest.mark.parametrize("clamp", CLAMPS)
+def test_clamped_rows_in_a_persistent_loop(clamp, m, n, k):
+    """The tile's number is carried by itself for the epilogue, as pipelined kernels do."""
+    source = head() + f"""
+    across = tl.cdiv(N, BN)
+    tiles = tl.cdiv(M, BM) * across
+    k = tl.arange(0, BK)
+    later = tl.program_id(0) - tl.num_programs(0)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        i = (tile // across) * BM + tl.arange(0, BM)
+        j = (tile % across) * BN + tl.arange(0, BN)
+        i = {CLAMPS[clamp].format('i', 'M')}
+        j = {CLAMPS[clamp].format('j', 'N')}
+        i = tl.max_contiguous(tl.multiple_of(i, BM), BM)
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for step in range(tl.cdiv(K, BK)):
+            kk = step * BK + tl.arange(0, BK)
+            a = tl.load(a_ptr + (i[:, None] * sa0 + kk[None, :] * sa1), mask=k[None, :] < K - step * BK, other=0.0)
+            b = tl.load(b_ptr + (kk[:, None] * sb0 + j[None, :] * sb1), mask=k[:, None] < K - step * BK, other=0.0)
+            acc = tl.dot(a, b, acc)
+        later += tl.num_programs(0)
+        i = (later // across) * BM + tl.arange(0, BM)
+        j = (later % across) * BN + tl.arange(0, BN)
+        tl.store(c_ptr + sc0 * i[:, None] + sc1 * j[None, :], acc.to(tl.float16), mask=(i[:, None] < M) & (j[None, :] < N))
+"""
+    c, _ = matmul(source, m, n, k)
+    assert c.chosen() == ["tma", "tma"] and c.chosen("tl.store") == ["tma"], c.choices
+    assert not [g for g in c.host["guards"] if g["kind"] == "multiple" or "within their bounds" in g["why"]]
+    c.check((2,))
