@@ -16,9 +16,12 @@ from warp_group_harness import (
 )
 
 from tilewright.dialects import ttg
+from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.structure import type_info
 from tilewright.dialects.encodings import downcast, integer, ints, string
+from tilewright.dialects.errors import InternalCompilerError
+from tilewright.dialects.passes import verify_layouts
 
 
 def accumulator(node):
@@ -175,3 +178,33 @@ def test_a_p_that_warp_groups_share_goes_through_shared_memory():
 
 def test_matmul_values_are_kept():
     check_values(matmul(64, 64, 32), matmul_arguments(70, 64, 64), PASSES, warp_context())
+
+
+MMA = '#ttg.mma<"nvidia.wgmma_m64n64k16_f16", array<i32: 4, 1>, false>'
+SYNC = '#ttg.mma<"nvidia.mma_m16n8k16_f16", array<i32: 4, 1>, false>'
+PANELS = "#ttg.panel_shared<64 : i32, 8 : i32, 1 : i32, 8 : i32, array<i32: 1, 0>>"
+SWIZZLED = "#ttg.swizzled_shared<8 : i32, 1 : i32, 8 : i32, array<i32: 1, 0>>"
+
+
+def checked(a, b=PANELS, c=MMA, result=None):
+    """verify_layouts on one product; ``a``: the encoding of A, in shared memory or in registers."""
+    where = "!ttg.memdesc<array<i64: 64, 64>, f16, {}, true>"
+    left = where.format(a) if "shared" in a else f"tensor<64x64xf16, {a}>"
+    acc, out = f"tensor<64x64xf32, {c}>", f"tensor<64x64xf32, {result or c}>"
+    with nvidia_context():
+        verify_layouts.run(ir.Module.parse(f'''module attributes {{"ttg.num-warps" = 4 : i32, "ttg.threads-per-warp" = 32 : i32}} {{
+          func.func @k(%a: {left}, %b: {where.format(b)}, %c: {acc}) {{
+            %d = "ttng.warp_group_dot"(%a, %b, %c) {{input_precision = "ieee", max_num_imprecise_acc = 0 : i32, is_async = false}} :
+              ({left}, {where.format(b)}, {acc}) -> {out}
+            return }} }}'''), None)
+
+
+def test_rules_of_layouts():
+    checked(PANELS)
+    checked(f"#ttg.dot_op<0 : i32, {MMA}, 2 : i32>")
+    for wrong, message in (({"a": SWIZZLED}, "operand 0 lies in panels"), ({"a": PANELS, "b": SWIZZLED}, "operand 1 lies in panels"),
+                           ({"a": PANELS, "c": SYNC}, "layout of a warp-group instruction"),
+                           ({"a": f"#ttg.dot_op<1 : i32, {MMA}, 2 : i32>"}, "dot operand 0"), ({"a": MMA}, "dot operand 0"),
+                           ({"a": PANELS, "result": SYNC}, "one type")):
+        with pytest.raises(InternalCompilerError, match=message):
+            checked(**wrong)
