@@ -9,7 +9,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names
-from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Needed, Ring, Rings
+from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Needed, Ring, Rings, region_ancestor
 
 State = dict[int, tuple[Any, Any]]  # id of a ring → (stage, phase)
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
@@ -456,10 +456,19 @@ class Consumers(Half):
             return False
         if self.function.def_node(node.operands[0]) is None or not self._is_memory(node.operands[0]):
             return False
+        if any(self._refilled(v, body) for v in node.operands[:2]):
+            return False
         groups = [g for g in self.rings.groups if g.region is body and node in g.readers]
         later = body.ops[body.ops.index(node) + 1:]
         return all(g.readers == [node] and g.ring.depth > g.ring.held for g in groups) \
             and not any(n.regions and n.name.startswith("scf.") for n in later)
+
+    def _refilled(self, value: Any, body: Region) -> bool:
+        """Whether the consumers themselves fill this buffer, in every round of the loop: no product may still read it then."""
+        node = self.function.def_node(value)
+        while node is not None and node.name in VIEWS:
+            node = self.function.def_node(node.operands[0])
+        return node is not None and node.name == "ttg.local_alloc" and id(node) not in self.filled and region_ancestor(node, body) is not None
 
     @staticmethod
     def _is_memory(value: Any) -> bool:
