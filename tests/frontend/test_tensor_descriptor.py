@@ -14,7 +14,7 @@ from tilewright.cli import parse_signature
 from tilewright.compiler.compiled import flat_types
 from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.context import mlir_context
-from tilewright.dialects.errors import ArgumentError, TypeMismatchError
+from tilewright.dialects.errors import ArgumentError, TypeMismatchError, UnsupportedOnTargetError
 from tilewright.language.dtypes import str_to_ty
 from tilewright.runtime.explain import run_time_names
 from tilewright.runtime.interpreter import InterpretedFunction
@@ -225,3 +225,19 @@ def test_the_module_has_no_descriptor_after_the_pass():
         assert module.operation.verify()
         names = {n.name for f in functions(module) for n in f.nodes()}
     assert not any("descriptor" in n for n in names) and {"tt.load", "tt.store"} <= names
+
+
+@triton.jit
+def largest(x, y):
+    y.atomic_max([0], x.load([0]))
+
+
+def test_what_pointers_cannot_do_is_said_with_the_line(cpu):
+    a, b = aligned((40,), np.float16), aligned((40,), np.float16)
+    x, y = (TensorDescriptor.from_tensor(t, [16]) for t in (a, b))
+    with pytest.raises(UnsupportedOnTargetError, match=r"atomic_max of f16 through a tensor descriptor.*use fp32\n +y.atomic_max") as info:
+        largest[(1,)](x, y)
+    assert info.value.file == __file__
+    b[...] = 7
+    InterpretedFunction(largest)[(1,)](x, y)
+    np.testing.assert_array_equal(b, np.concatenate([np.maximum(a[:16], 7), np.full(24, 7)]))
