@@ -409,7 +409,7 @@ class JITFunction(JITCallable, KernelInterface):
         if warm_key is not None:
             self._entries[warm_key] = entry.warm()
         elif self._warm is None:
-            self._warm = make_warm_launch(self, [type(bound[p.name]) for p in self.params], {
+            self._warm = make_warm_launch(self, [bound[p.name] for p in self.params], {
                 "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE,
                 "hooks": knobs.runtime, "driver": driver})
             if self._launch == self._first_launch:

@@ -4,8 +4,9 @@ It is generated at the first launch, for the classes of arguments seen then: wha
 out in place (as ``specialize`` does; other arguments go there), one look-up in ``JITFunction._entries`` finds all that a launch needs, and
 whatever is not usual (a new key, a hook, a changed global, a device that the code is not loaded on, a wrong argument) goes to ``cold``.
 
-A key is ``(target variable, options, …)`` with, a parameter: of a tensor its dtype, device and whether its address is a multiple of 16; of
-an int from 2 to 2^31-1 whether it is one; else the key that ``specialize`` gives, with None, None in a tensor's place.
+A key is ``(target variable, options, …)`` with, a parameter: of a tensor of the class and device type seen first its dtype; of an int from
+2 to 2^31-1 whether it is a multiple of 16; else the key that ``specialize`` gives. The last part tells which of those tensors' addresses are
+multiples of 16: 0 where all are.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ MISSING = _Missing()
 
 def normalise_grid(grid: Any) -> tuple[int, int, int]:
     """Three sizes of a grid of one to three. Raises ArgumentError for anything else."""
+    if type(grid) is tuple:
+        if len(grid) == 2 and type(grid[0]) is type(grid[1]) is int and grid[0] >= 0 and grid[1] >= 0:
+            return grid[0], grid[1], 1
+        if len(grid) == 3 and type(grid[0]) is type(grid[1]) is type(grid[2]) is int and min(grid) >= 0:
+            return grid
     if isinstance(grid, int) or not hasattr(grid, "__len__"):
         grid = (grid,)
     if not 1 <= len(grid) <= 3:
@@ -45,26 +51,34 @@ def normalise_grid(grid: Any) -> tuple[int, int, int]:
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def _parameter(i: int, p: Any, seen: type, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """(lines that work out parameter ``i``'s value ``_tw_v{i}``, the expressions that stand for it in the key)."""
+def _tensor_test(p: str, i: int, argument: Any, scope: dict[str, Any]) -> str | None:
+    """A test that parameter ``p`` is a tensor of the class and the device type of ``argument``; None where there is no quick one."""
+    kind = getattr(getattr(argument, "device", None), "type", None)
+    if not is_torch_tensor(type(argument)) or not isinstance(kind, str) or getattr(argument, f"is_{kind}", None) is not True:
+        return None
+    scope[f"_tw_class{i}"] = type(argument)
+    return f"_tw_type({p}) is _tw_class{i} and {p}.is_{kind}"
+
+
+def _parameter(i: int, p: Any, argument: Any, scope: dict[str, Any]) -> tuple[list[str], list[str], bool]:
+    """(lines that work out parameter ``i``'s value ``_tw_v{i}``, the expressions that stand for it in the key, whether its alignment is
+    that of ``_tw_p{i}``, which is 0 where the key has it already)."""
     if p.is_constexpr:
-        scope[f"_tw_bool{i}"] = (bool, True), (bool, False)
-        return [], [f"{p.name} if _tw_type({p.name}) is _tw_int else _tw_bool{i}[0] if {p.name} is True else _tw_bool{i}[1] if {p.name} is False "
-                    f"else _tw_constexpr({p.name})"]
+        scope["_tw_true"], scope["_tw_false"] = constexpr_key(True), constexpr_key(False)
+        return [], [f"{p.name} if _tw_type({p.name}) is _tw_int else _tw_true if {p.name} is True else _tw_false if {p.name} is False "
+                    f"else _tw_constexpr({p.name})"], False
     aligns = bool(p.mode & ALIGN)
     general = f"_tw_k{i}, _tw_v{i} = _tw_fast{p.mode}[_tw_type({p.name})]({p.name})"
     scope[f"_tw_fast{p.mode}"] = FAST[p.mode]
-    if seen is int:
+    if type(argument) is int:
         return [f"if _tw_type({p.name}) is _tw_int and 1 < {p.name} <= 2147483647:",
                 f"    _tw_k{i} = {f'{p.name} & 15 == 0' if aligns else 'True'}; _tw_v{i} = {p.name}",
-                "else:", f"    {general}"], [f"_tw_k{i}"]
-    if is_torch_tensor(seen):
-        scope[f"_tw_class{i}"] = seen
-        return [f"if _tw_type({p.name}) is _tw_class{i}:",
-                f"    _tw_v{i} = {p.name}.data_ptr(); _tw_k{i} = {p.name}.dtype; _tw_d{i} = {p.name}.device; "
-                f"_tw_a{i} = {f'_tw_v{i} & 15 == 0' if aligns else 'True'}",
-                "else:", f"    {general}; _tw_d{i} = _tw_a{i} = None"], [f"_tw_k{i}", f"_tw_d{i}", f"_tw_a{i}"]
-    return [general], [f"_tw_k{i}"]
+                "else:", f"    {general}"], [f"_tw_k{i}"], False
+    test = _tensor_test(p.name, i, argument, scope)
+    if test is None:
+        return [general], [f"_tw_k{i}"], False
+    return [f"if {test}:", f"    {f'_tw_p{i} = ' if aligns else ''}_tw_v{i} = {p.name}.data_ptr(); _tw_k{i} = {p.name}.dtype",
+            "else:", f"    {general}{f'; _tw_p{i} = 0' if aligns else ''}"], [f"_tw_k{i}"], aligns
 
 
 _BODY = """\
@@ -86,17 +100,10 @@ _BODY = """\
             return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options)
     if _tw_type(_tw_grid) is not _tw_tuple and _tw_callable(_tw_grid):
         _tw_grid = _tw_grid({given})
-    _tw_y = _tw_z = 1
-    if _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 1:
-        _tw_x, = _tw_grid
-    elif _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 2:
-        _tw_x, _tw_y = _tw_grid
-    elif _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 3:
-        _tw_x, _tw_y, _tw_z = _tw_grid
+    if _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 1 and _tw_type(_tw_grid[0]) is _tw_int and _tw_grid[0] > 0:
+        _tw_x = _tw_grid[0]; _tw_y = _tw_z = 1
     else:
         _tw_x, _tw_y, _tw_z = _tw_normalise(_tw_grid)
-    if not (_tw_type(_tw_x) is _tw_type(_tw_y) is _tw_type(_tw_z) is _tw_int and _tw_x > 0 and _tw_y > 0 and _tw_z > 0):
-        _tw_x, _tw_y, _tw_z = _tw_normalise((_tw_x, _tw_y, _tw_z))
         if not (_tw_x and _tw_y and _tw_z):
             return _tw_found[0]
     _tw_kernel, _tw_launcher, _tw_handles, _tw_device_of, _tw_stream_of, _tw_pick = _tw_found
@@ -114,8 +121,8 @@ _BODY = """\
 """
 
 
-def make_warm_launch(function: Any, classes: Sequence[type], names: dict[str, Any]) -> Callable[..., Any]:
-    """``launch(grid, *args, **kwargs) → CompiledKernel`` of a JITFunction. ``classes``: of the arguments of its first launch.
+def make_warm_launch(function: Any, seen: Sequence[Any], names: dict[str, Any]) -> Callable[..., Any]:
+    """``launch(grid, *args, **kwargs) → CompiledKernel`` of a JITFunction. ``seen``: the arguments of its first launch.
 
     ``names``: what the code calls: ``cold(grid, key or None, {parameter: argument}, surplus arguments, options)``, which does the launch in
     full and puts what it needed under the key; ``variable`` and ``name`` (the target variable's value), ``hooks``, ``driver``.
@@ -128,12 +135,17 @@ def make_warm_launch(function: Any, classes: Sequence[type], names: dict[str, An
     heads: list[str] = []
     keywords: list[str] = []
     bind, key = [], []
-    for i, (p, seen) in enumerate(zip(function.params, classes)):
+    aligned: list[int] = []
+    for i, (p, argument) in enumerate(zip(function.params, seen)):
         scope[f"_tw_default{i}"] = p.default if p.has_default else MISSING
         (keywords if p.keyword_only else heads).append(f"{p.name}=_tw_default{i}")
-        lines, parts = _parameter(i, p, seen, scope)
+        lines, parts, aligns = _parameter(i, p, argument, scope)
         bind += lines
         key += parts
+        aligned += [i] * aligns
+    if aligned:  # one test where all are aligned, the usual case
+        each = "".join(f"_tw_p{i} & 15 == 0, " for i in aligned)
+        key.append(f"({' | '.join(f'_tw_p{i}' for i in aligned)}) & 15 and ({each})")
     run_time = [i for i, p in enumerate(function.params) if not p.is_constexpr]
     text = _BODY.format(
         bind="\n".join("        " + line for line in bind) or "        pass", key="".join(f"{k}, " for k in key),
