@@ -343,6 +343,8 @@ class Consumers(Half):
 
     def finish(self) -> None:
         self.drain()
+        if self.takes_turns:
+            self._meet(arrive=False, only=0)  # the second group's last arrival: no barrier is left half full
         if self.stored:
             self.emitter.op("ttng.tma_store_wait", [], [], {"pendings": self.emitter.attr(0)})
 
