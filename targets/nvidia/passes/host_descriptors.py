@@ -77,6 +77,7 @@ class Hoister:
             name = self.host.data["descriptors"][number]["name"]
             for other in sorted(others - {argument}):
                 self.host.guard("no_alias", f"{name}: its memory must lie apart from that of argument {other}", descriptor=number, arg=other)
+        drop_leading_ones(self.function)
         erase_dead(self.function)
 
     def _keep(self, node: Node, reason: str) -> None:
@@ -171,6 +172,33 @@ class Hoister:
         for a in poly.atoms():
             if not a.uniform:
                 raise Refused("its base, shape or strides change between programs, or are not known to the host")
+
+
+def drop_leading_ones(function: Function) -> None:
+    """Let reshapes that only drop or add leading dims of one element around descriptor ops be part of those ops."""
+    for node in list(function.nodes()):
+        if node.name == "tt.descriptor_load":
+            uses = function.uses(node.results[0])
+            types = {user.results[0].type if user.name == "tt.reshape" else None for user, _ in uses}
+            smaller = types.pop() if len(types) == 1 else None
+            if smaller is None or not _only_leading_ones(node.results[0].type, smaller):
+                continue
+            attributes = {n: node.attr(n) for n in ("cache", "evict")}
+            loaded = function.insert_before(node, "tt.descriptor_load", [smaller], node.operands, attributes).results[0]
+            for user, _ in list(uses):
+                function.replace_uses(user.results[0], loaded)
+                function.erase(user)
+            function.erase(node)
+        elif node.name == "tt.descriptor_store":
+            source = function.def_node(node.operands[1])
+            if source is not None and source.name == "tt.reshape" and _only_leading_ones(node.operands[1].type, source.operands[0].type):
+                function.set_operand(node, 1, source.operands[0])
+
+
+def _only_leading_ones(large: Any, small: Any) -> bool:
+    shape, rest = list(large.shape), list(small.shape)
+    more = len(shape) - len(rest)
+    return more > 0 and shape == [1] * more + rest
 
 
 def descriptor_of(function: Function, node: Node) -> int | None:

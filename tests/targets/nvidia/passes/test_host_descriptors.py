@@ -1,5 +1,6 @@
 """host_descriptors: which descriptors become kernel arguments, why others do not, and that what is computed stays, by numpy."""
 
+import attention_descriptors
 import numpy as np
 import pytest
 from descriptor_oracle import Compiled, operations
@@ -176,3 +177,31 @@ def test_guard_of_what_does_not_fit_32_bits():
     assert not c.answer((2,)).reasons
     values_["L"] = 2**30
     assert any("32-bit arithmetic must not wrap" in r for r in c.answer((2,), [values_[n] for n in c.names]).reasons)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_example_attention_with_descriptors(causal):
+    """Blocks of one head: the reshapes around loads and stores become part of them."""
+    heads, n_ctx, dim = 2, 40, 16
+    q, k, v, o = (np.random.default_rng(i).standard_normal((heads, n_ctx, dim)).astype(np.float16) for i in range(4))
+    args = dict(q_in=q, k_in=k, v_in=v, o_in=o, heads=heads, n_ctx=n_ctx, qk_scale=0.3)
+    c = Compiled(attention_descriptors.attention_descriptors_kernel, args,
+                 dict(HEAD_DIM=dim, BLOCK_M=16, BLOCK_N=16, CAUSAL=causal, WARP_SPECIALIZE=False, PRECISION="ieee"), PIPELINE)
+    assert arguments(c) == [[1, 16, 16]] * 4 and "tt.reshape" not in c.text
+    c.check((3, heads))
+
+
+def test_reshapes_that_do_more_stay():
+    source = """
+@triton.jit
+def kernel(x_ptr, y_ptr, M, N, B: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [M, N], [N, 1], [1, B * B])
+    y = tl.make_tensor_descriptor(y_ptr, [M, N], [N, 1], [1, B * B])
+    a = x.load([1, 0])
+    y.store([0, 0], tl.reshape(tl.trans(tl.reshape(a, [B, B])), [1, B * B]))
+    y.store([1, 0], tl.reshape(tl.reshape(a, [B * B]), [1, B * B]) + a)
+"""
+    x = values(16, 64)
+    c = Compiled(define(source), dict(x_ptr=x, y_ptr=x * 0, M=16, N=64), dict(B=8), PIPELINE)
+    assert len(arguments(c)) == 2
+    c.check((1,))

@@ -1,10 +1,18 @@
 """Kernels of many shapes are promoted to descriptors and compute the same: loop forms, orders of arguments, transposes, batches, masks."""
 
+import importlib.util
+import sys
+import types
+from pathlib import Path
+
 import attention
 import numpy as np
 import pytest
 from descriptor_oracle import Compiled
 from tt_execution import define
+
+import tilewright
+import tilewright.language
 
 B = dict(BM=16, BN=32, BK=16)
 
@@ -423,3 +431,36 @@ def test_clamped_rows_in_a_persistent_loop(clamp, m, n, k):
     assert c.chosen() == ["tma", "tma"] and c.chosen("tl.store") == ["tma"], c.choices
     assert not [g for g in c.host["guards"] if g["kind"] == "multiple" or "within their bounds" in g["why"]]
     c.check((2,))
+
+
+# --------------------------------------------------------------------------------------------- the benchmarks' kernels
+@pytest.fixture
+def benchmark_kernels(monkeypatch):
+    """Loads benchmarks/kernels/NAME.py for this compiler."""
+    switch = types.ModuleType("switch")
+    switch.triton, switch.tl = tilewright, tilewright.language
+    monkeypatch.setitem(sys.modules, "switch", switch)
+    folder = Path(__file__).parents[4] / "benchmarks" / "kernels"
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", folder / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name, loads, stores", [("forward_pointers", 3, 1), ("backward_keys", 4, 2), ("backward_queries", 4, 1)])
+def test_benchmark_attention(benchmark_kernels, name, loads, stores, causal):
+    kernel = getattr(benchmark_kernels("attention"), name)
+    heads, n, d = 2, 32, 16
+    arrays = {p: np.random.default_rng(i).standard_normal((heads, n) if p in ("lse_ptr", "delta_ptr") else (heads, n, d)).astype(
+        np.float32 if p in ("lse_ptr", "delta_ptr") else np.float16) for i, p in enumerate(kernel.arg_names) if p.endswith("_ptr")}
+    args = {p: v for p, v in {**arrays, "N": n, "scale": 0.3, "plain_scale": 0.2}.items() if p in kernel.arg_names}
+    constexprs = {p: v for p, v in dict(D=d, BLOCK_M=16, BLOCK_N=16, CAUSAL=causal).items() if p in kernel.arg_names}
+    c = Compiled(kernel, args, constexprs)
+    assert len(c.boxes()) == loads + stores, c.choices
+    assert c.chosen().count("tma") >= loads and c.chosen("tl.store").count("tma") == stores, c.choices
+    c.check((n // 16, heads))
