@@ -378,6 +378,16 @@ def nothing(parts: list[str]) -> Handler:
     return lambda state, operands, mask: None
 
 
+def mapa(parts: list[str]) -> Handler:
+    """mapa.shared::cluster d, a, rank: the address in a block of the cluster, of which there is one here."""
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        if state.read(operands[2])[active(state, mask)].any():
+            raise SimtError("mapa of another block of the cluster: clusters of one block are simulated")
+        state.write(operands[0], state.read(operands[1]), mask)
+
+    return run
+
+
 _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 
 
@@ -399,5 +409,6 @@ def setp(parts: list[str]) -> Handler:
 
 INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "mbarrier": mbarrier, "bar": bar, "barrier": bar, "fence": fence, "elect": elect, "setmaxnreg": setmaxnreg, "setp": setp,
+    "mapa": mapa,
     "griddepcontrol": nothing, "nanosleep": nothing,
 }

@@ -228,6 +228,20 @@ def test_an_mbarrier_seen_before_the_barrier_that_follows_its_making():
         HopperKernel([P], body, 4, 1024).simulate(np.zeros(128, np.int32))
 
 
+def test_remote_arrivals_reach_the_one_block_there_is():
+    def body(rank):
+        def build(k, args):
+            k.init_barriers({0: 1})
+            text = "{\n.reg .b32 RA;\nmapa.shared::cluster.u32 RA, $0, $1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [RA];\n}"
+            k.one_thread(96, lambda: k.asm(text, "r,r", k.i(0), k.i(rank)))
+            k.wait(k.i(0), k.i(0))
+            put(k, args[0], k.tid)
+        return build
+    np.testing.assert_array_equal(run(body(0)), np.arange(128))
+    with pytest.raises(SimtError, match="mapa of another block"):
+        HopperKernel([P], body(1), 4, 1024).simulate(np.zeros(128, np.int32))
+
+
 def test_memory_of_an_invalidated_mbarrier_is_memory_again():
     def body(k, args):
         k.init_barriers({0: 1})
