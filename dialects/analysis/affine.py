@@ -57,7 +57,7 @@ class Modulo(NamedTuple):
     facts: frozenset[Fact]
 
 
-_NONE: frozenset[Fact] = frozenset()
+_MAX_TERMS = 200  # of a polynomial; addresses have a dozen
 
 
 def is_small(poly: Poly, bits: int) -> bool:
@@ -97,11 +97,17 @@ class Affine:
     # -- what passes ask
     def value(self, v: Any) -> Value:
         """The polynomial of an integer or pointer, scalar or tile, with carried values resolved. Raises NotAffine."""
-        return self.resolve(self._of(v))
+        try:
+            return self.resolve(self._of(v))
+        except RecursionError:
+            raise NotAffine("it is computed in too many steps") from None
 
     def conditions(self, mask: Any) -> list[Value]:
         """A boolean tile as a conjunction: it holds where every polynomial (affine in the tile's indices) is < 0. Raises NotAffine."""
-        return [self.resolve(c) for c in self._conditions(mask)]
+        try:
+            return [self.resolve(c) for c in self._conditions(mask)]
+        except RecursionError:
+            raise NotAffine("the mask is computed in too many steps") from None
 
     def integers(self) -> Iterator[tuple[Any, Poly]]:
         """The scalar integers that were looked at, with what they are modulo 2^(their width)."""
@@ -224,7 +230,10 @@ class Affine:
             if name == "tt.addptr":
                 bits = type_info(node.operands[1].type).bits  # addresses have 64: there, modulo 2^64 is what is meant
                 facts = a.facts | (b.facts if bits >= 64 else self._exact(b, bits))
-            return Value(_RING[name](a.poly, b.poly), facts)
+            poly = _RING[name](a.poly, b.poly)
+            if len(poly.terms) > _MAX_TERMS:
+                raise NotAffine("its polynomial has too many terms")
+            return Value(poly, facts)
         if name == "arith.shli":
             a, by = (self._of(x) for x in node.operands)
             n = by.poly.constant

@@ -355,3 +355,24 @@ func.func @k(%a: {ptr("f32")}, %b: {ptr("f32")}, %c: {ptr("i64")}, %n: i32, %i: 
                                                       *[n for n in function.nodes() if n.name == "tt.addptr"][-1].results,
                                                       *by_name["arith.select"].results)]
         assert found == [{0, 1}, {0, 1}, {0, 1}, None, {1}, None]
+
+
+def test_limits():
+    def deep(t):
+        v = t.range(4)
+        for _ in range(1200):
+            v = t.bin("arith.addi", v, t.to(t.args[1], (4,)))
+        return v
+
+    def wide(t):
+        v = t.bin("arith.addi", t.args[1], t.args[2])
+        for axis in range(3):
+            v = t.bin("arith.muli", t.bin("arith.addi", v, t.pid(axis)), t.bin("arith.addi", v, t.const(axis + 2, (), "i32")))
+        return t.bin("arith.addi", t.range(4), t.to(v, (4,)))
+
+    with mlir_context():
+        affine, _, v = one(deep)
+        with pytest.raises(NotAffine, match="too many steps"):
+            affine.value(v)
+        affine, _, v = one(wide)
+        assert [a.kind for a in affine.value(v).poly.atoms()] == ["dim", "opaque"]  # the scalar is taken as it is

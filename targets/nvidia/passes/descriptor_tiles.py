@@ -83,11 +83,11 @@ def _without_remainders(affine: Affine, address: Value, conditions: list[Value],
         if any(atom in c.poly.atoms() for c in conditions):
             continue
         stride = poly.split(lambda mono: atom in mono)[0].divided_by(Poly.of(atom))
-        for index in [a for a in poly.atoms() if a.kind == "dim" and a.payload[1] == m.extent]:
-            if poly.split(lambda mono: index in mono)[0].divided_by(Poly.of(index)) == stride and unobserved(index.payload[0], m):
-                replaced[atom] = m.start
-                bounds.append(Value(Poly.of(index) + m.start - m.bound))
-                break
+        indices = [a for a in poly.atoms() if a.kind == "dim" and a.payload[1] == m.extent
+                   and poly.split(lambda mono: a in mono)[0].divided_by(Poly.of(a)) == stride]
+        if len(indices) == 1 and unobserved(indices[0].payload[0], m):
+            replaced[atom] = m.start
+            bounds.append(Value(Poly.of(indices[0]) + m.start - m.bound))
     kept = frozenset().union(*(m.facts for a, m in remainders.items() if a not in replaced))
     for atom in replaced:
         facts = facts - remainders[atom].facts
