@@ -15,7 +15,7 @@ from tilewright.runtime.specialize import FAST, constexpr_key
 
 def make_binder(name: str, params: Sequence[Any]) -> Callable[..., tuple[Any, Any, dict[str, Any]]]:
     """The binder of a kernel with these ``KernelParam``s."""
-    scope: dict[str, Any] = {"_tw_constexpr": constexpr_key}
+    scope: dict[str, Any] = {"_tw_constexpr": constexpr_key, "_tw_type": type, "_tw_int": int}  # a parameter may be called type
     heads: list[str] = []
     body, keys, values = [], [], []
     for i, p in enumerate(params):
@@ -24,11 +24,11 @@ def make_binder(name: str, params: Sequence[Any]) -> Callable[..., tuple[Any, An
         star = "*, " if p.keyword_only and not any(h.startswith("*") for h in heads) else ""
         heads.append(f"{star}{p.name}" + (f"=_tw_default{i}" if p.has_default else ""))
         if p.is_constexpr:
-            keys.append(f"{p.name} if type({p.name}) is int else _tw_constexpr({p.name})")
+            keys.append(f"{p.name} if _tw_type({p.name}) is _tw_int else _tw_constexpr({p.name})")
             values.append(p.name)
         else:
             scope[f"_tw_fast{p.mode}"] = FAST[p.mode]
-            body.append(f"    _tw_k{i}, _tw_v{i} = _tw_fast{p.mode}[type({p.name})]({p.name})")
+            body.append(f"    _tw_k{i}, _tw_v{i} = _tw_fast{p.mode}[_tw_type({p.name})]({p.name})")
             keys.append(f"_tw_k{i}")
             values.append(f"_tw_v{i}")
     heads.append("**_tw_options")

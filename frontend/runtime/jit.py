@@ -346,11 +346,10 @@ class JITFunction(JITCallable, KernelInterface):
 
     def _cold(self, grid: Any, key: Any, given: dict[str, Any], surplus: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A launch that the generated code leaves to ``_run_cold``, and what it needs from then on under ``key``."""
-        given = {n: v for n, v in given.items() if v is not MISSING}
-        if surplus:
-            positional = tuple(given.pop(p.name) for p in self.params if not p.keyword_only and p.name in given)
-            return self._run_cold(key, (*positional, *surplus), {**given, **options}, grid, False)
-        return self._run_cold(key, (), {**given, **options}, grid, False)
+        positional = [given[p.name] for p in self.params if not p.keyword_only] if surplus else []  # so all of them were given, and more
+        named = {p.name: given[p.name] for p in self.params[len(positional):]
+                 if given[p.name] is not (p.default if p.has_default else MISSING)}
+        return self._run_cold(key, (*positional, *surplus), {**named, **options}, grid, False)
 
     def _run_cold(self, warm_key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """The launch in full. ``warm_key``: that of the generated code, which finds the entry there from then on."""
