@@ -33,7 +33,7 @@ _SWIZZLE = {0: 0, 1: 128, 2: 64, 3: 32}  # bits 63-62
 
 
 # ------------------------------------------------------------------------------------------- operands in shared memory
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=512)
 def descriptor_bytes(descriptor: int, extent: int, k: int, itemsize: int, k_major: bool) -> tuple[Array, Array]:
     """(int[extent, k]: each element's offset in shared memory; the distinct bytes). ``extent`` is M of A or N of B.
 
@@ -68,16 +68,16 @@ def descriptor_bytes(descriptor: int, extent: int, k: int, itemsize: int, k_majo
 
 
 def _floats(raw: Array, t: str) -> Array:
-    """Bytes [..., itemsize] as f32, exactly."""
+    """Unsigned integers with an element's bits each, as f32, exactly."""
     if t == "f16":
-        return raw.view(np.float16)[..., 0].astype(np.float32)
+        return raw.view(np.float16).astype(np.float32)
     if t == "bf16":
-        return bf16_to_f32(raw.view(np.uint16)[..., 0])
+        return bf16_to_f32(raw)
     if t == "tf32":  # the low 13 bits are not read
-        return (raw.view(np.uint32)[..., 0] & np.uint32(0xFFFFE000)).view(np.float32)
+        return (raw & np.uint32(0xFFFFE000)).view(np.float32)
     if t in ("s8", "u8"):
-        return raw.view(np.int8 if t == "s8" else np.uint8)[..., 0].astype(np.float32)
-    return _FP8[t][raw[..., 0]]
+        return raw.view(np.int8 if t == "s8" else np.uint8).astype(np.float32)
+    return _FP8[t][raw]
 
 
 _FP8 = {"e4m3": _fp8(np.arange(256, dtype=np.uint8), 4).astype(np.float32), "e5m2": _fp8(np.arange(256, dtype=np.uint8), 5).astype(np.float32)}
@@ -311,8 +311,7 @@ def _mma_async(parts: list[str]) -> Handler:
 
 def _reader(m: Any, offsets: Array, itemsize: int, t: str) -> Callable[[], Array]:
     """Shared memory as it is when called."""
-    index = offsets[..., None] + np.arange(itemsize)
-    return lambda: _floats(m.shared.data[index], t)
+    return lambda: _floats(m.shared.data.view(f"u{itemsize}")[offsets // itemsize], t)
 
 
 def _from_registers(words: Array, t: str, itemsize: int, k: int) -> Callable[[], Array]:
@@ -320,7 +319,7 @@ def _from_registers(words: Array, t: str, itemsize: int, k: int) -> Callable[[],
 
     def matrix() -> Array:
         out = np.zeros((64, k), np.float32)
-        out[rows, columns] = _floats(np.ascontiguousarray(words).view(np.uint8).reshape(128, -1, itemsize), t)
+        out[rows, columns] = _floats(np.ascontiguousarray(words).view(f"u{itemsize}"), t)
         return out
 
     return matrix

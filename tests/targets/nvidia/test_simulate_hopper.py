@@ -139,9 +139,9 @@ def layout(extent, k, item, width, k_major):
     return 128 * (extent * item // 16), stride, 128 * (extent * item // 16) * (k // 8)
 
 
-def matrices(t, k, n, seed, hot=None):
+def matrices(t, k, n, seed, hot=None, b_type=None):
     rng = np.random.default_rng(seed)
-    a, b = (encode_values(rng.standard_normal(shape), t) for shape in ((64, k), (n, k)))
+    a, b = (encode_values(rng.standard_normal(shape), kind) for shape, kind in (((64, k), t), ((n, k), b_type or t)))
     if hot is not None:
         for raw, values, place in ((*a, (hot[0], hot[1])), (*b, (hot[2], hot[1]))):
             kept, value = raw[place], values[place]
@@ -151,9 +151,9 @@ def matrices(t, k, n, seed, hot=None):
 
 
 def run_wgmma(t, k, n, wa, wb, ka, kb, a_registers=False, seed=0, signs=(1, 1), accumulate=True, d_type=None, groups=1, other=None, mutate=(),
-              hot=None, execute=True):
+              hot=None, execute=True, b_type=None):
     """(D of the simulator as [groups · 128, registers], what it must be)."""
-    (a_raw, a), (b_raw, b) = matrices(t, k, n, seed, hot)
+    (a_raw, a), (b_raw, b) = matrices(t, k, n, seed, hot, b_type)
     d_type = d_type or ("s32" if t == "s8" else "f32")
     item = a_raw.dtype.itemsize
     la, sa, size_a = layout(64, k, item, wa, ka)
@@ -167,7 +167,7 @@ def run_wgmma(t, k, n, wa, wb, ka, kb, a_registers=False, seed=0, signs=(1, 1), 
     if item == 2:
         flags += [int(not kb)] if a_registers else [int(not ka), int(not kb)]
     mode_b = wb if other is None else other
-    kernel = wgmma(f"m64n{n}k{k}", d_type, (t, t), (descriptor(0, la, sa, wa), descriptor(start_b, lb, sb, mode_b)), flags, size, a_registers,
+    kernel = wgmma(f"m64n{n}k{k}", d_type, (t, b_type or t), (descriptor(0, la, sa, wa), descriptor(start_b, lb, sb, mode_b)), flags, size, a_registers,
                    accumulate, groups, mutate)
     product = a @ b.T * signs[0] * signs[1]
     rng = np.random.default_rng(seed + 1)
@@ -219,6 +219,12 @@ def test_wgmma_signs_and_scale_d_and_f16_sums():
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
     got, want = run_wgmma(*CASES[0], d_type="f16")
     np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("a_type, b_type", [("e4m3", "e5m2"), ("e5m2", "e4m3")])
+def test_mixed_fp8(a_type, b_type):
+    got, want = run_wgmma(a_type, 32, 32, 64, 32, True, True, b_type=b_type)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 def test_two_warp_groups():
