@@ -183,6 +183,54 @@ class Expressions:
             memo[e] = found
         return found
 
+    def alike_in_pairs(self, wanted: Iterable[int], args: Sequence[int], grid: Sequence[int]) -> bool:
+        """Whether each expression (without loops) has one value in programs 2q and 2q + 1, for every q: x counts fastest. False for an odd
+        number of programs, more than 2^20, or a value beyond 32 bits on the way, where the kernel's arithmetic might wrap."""
+        total = grid[0] * grid[1] * grid[2]
+        wanted = list(wanted)
+        if total % 2 or total > 1 << 20:
+            return False
+        if not wanted:
+            return True
+        import numpy as np
+
+        number = np.arange(total, dtype=np.int64)
+        ids = (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))
+        memo: dict[int, Any] = {}
+
+        def value(e: int) -> Any:
+            if e in memo:
+                return memo[e]
+            op, *rest = self.nodes[e]
+            if op == "arg":
+                v = np.int64(args[rest[0]])
+            elif op == "const":
+                v = np.int64(rest[0])
+            elif op == "program_id":
+                v = ids[rest[0]]
+            elif op == "num_programs":
+                v = np.int64(grid[rest[0]])
+            elif op in ("div", "rem"):
+                a, b = value(rest[0]), value(rest[1])
+                if not np.all(b):
+                    raise UndefinedExpression("a division by zero")
+                q = np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+                v = q if op == "div" else a - q * b
+            elif op in BINARY:
+                function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+                v = function(value(rest[0]), value(rest[1]))
+            else:
+                raise UndefinedExpression(f"{op!r} differs between rounds")
+            if np.any(v != v.astype(np.int32)):
+                raise UndefinedExpression("a value beyond 32 bits")
+            memo[e] = v
+            return v
+
+        try:
+            return all(bool(np.all(v[::2] == v[1::2])) for v in (np.broadcast_to(value(e), (total,)) for e in wanted))
+        except UndefinedExpression:
+            return False
+
     def evaluator(self, wanted: Iterable[int]) -> Callable[[Sequence[Any], Sequence[int]], tuple[int, ...]]:
         """``f(args, grid) → values of the wanted expressions``, none of which varies. Generated: it runs whenever a pointer is new."""
         lines: list[str] = []

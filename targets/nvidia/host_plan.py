@@ -32,6 +32,7 @@ class Answer:
 
     maps: tuple[TensorMap, ...]
     reasons: tuple[str, ...]
+    flags: int = 0  # the bits of metadata["host"]["pairs"] that hold
 
 
 class Bounded(dict[Any, Any]):
@@ -59,12 +60,13 @@ class HostPlan:
             if guard["kind"] not in ("aligned", "range", "multiple", "no_alias"):
                 raise ValueError(f"the kernel has a guard of the unknown kind {guard['kind']!r}")
         self._recipe = [e for d in self.descriptors for e in (d["base"], *d["shape"], *d["strides"])]
+        self.pairs = [list(p) for p in host.get("pairs", ())]
         self._evaluate = x.evaluator(self._recipe)
-        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)]
+        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)] + [e for p in self.pairs for e in p]
         aliases = [g for g in self.guards if g["kind"] == "no_alias"]
         self.needs_memory = bool(aliases)
         self.arguments = tuple(sorted(frozenset(g["arg"] for g in aliases).union(*(x.arguments(e) for e in used))))
-        self.uses_grid = any(x.uses_grid(e) for e in used)
+        self.uses_grid = bool(self.pairs) or any(x.uses_grid(e) for e in used)
         # the pointer argument that a descriptor's address starts from, where it is one
         self._bases = [next(iter(p)) if len(p) == 1 else None
                        for p in ({i for i in x.arguments(d["base"]) if signature[i].startswith("*")} for d in self.descriptors)]
@@ -73,6 +75,8 @@ class HostPlan:
         self._pointed = [g for g in self.guards if g["kind"] == "aligned"]
         self._sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for g in self._sized for e in _expressions_of(g)))))
         self._size_reasons = Bounded(256)
+        self._pair_sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for p in self.pairs for e in p))))
+        self._flags = Bounded(256)
 
     def evaluate(self, args: Sequence[int], grid: Sequence[int], memory: Memory | None = None) -> Answer:
         """``args``: all run-time arguments, pointers as addresses. Raises MemoryUnknown where ``memory`` is None and must be known."""
@@ -98,7 +102,18 @@ class HostPlan:
         if self.needs_memory and memory is None:
             raise MemoryUnknown
         reasons = [r for g in self.guards if g["kind"] == "no_alias" and (r := self._alias(g, maps, args, {} if memory is None else memory))]
-        return Answer((), tuple(reasons)) if reasons else Answer(tuple(maps), ())
+        return Answer((), tuple(reasons)) if reasons else Answer(tuple(maps), (), self.flags(args, grid))
+
+    def flags(self, args: Sequence[int], grid: Sequence[int]) -> int:
+        """Which descriptors' tiles every two neighbouring programs (2q, 2q + 1; x counts fastest) read alike: their bits set."""
+        if not self.pairs:
+            return 0
+        key = (tuple([args[i] for i in self._pair_sizes]), tuple(grid))
+        found = self._flags.get(key)
+        if found is None:
+            found = sum(1 << bit for bit, p in enumerate(self.pairs) if self.expressions.alike_in_pairs(p, args, grid))
+            self._flags.put(key, found)
+        return int(found)
 
     def name(self, descriptor: Mapping[str, Any]) -> str:
         return str(descriptor.get("name") or f"descriptor {self.descriptors.index(descriptor)}")

@@ -1,7 +1,8 @@
 """A kernel's launcher: packs the parameters into one buffer, and makes one driver call.
 
 Parameters, in order: the user's run-time arguments at their natural alignment; of a persistent kernel three i32, the grid that was asked
-for (the launch itself has one dim of at most ``ctas_per_sm`` blocks a multiprocessor); one tensor map of 128 bytes a descriptor.
+for (the launch itself has one dim of at most ``ctas_per_sm`` blocks a multiprocessor), and where its blocks come in clusters an i32 of
+flags that says which tiles the two blocks of a cluster share; one tensor map of 128 bytes a descriptor.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _maps: Bounded = Bounded(_MAPS)  # TensorMap → its bytes, or why there are non
 _maps_lock = threading.Lock()
 
 
-def parameter_layout(signature: Sequence[str], persistent: bool = False, maps: int = 0) -> tuple[str, list[int]]:
+def parameter_layout(signature: Sequence[str], numbers: int = 0, maps: int = 0) -> tuple[str, list[int]]:
     """(struct format, byte offset of each parameter) of a buffer with every parameter at its natural alignment.
 
-    ``maps`` tensor maps are one field of the format, and as many offsets."""
+    ``numbers`` i32 follow the signature's. ``maps`` tensor maps are one field of the format, and as many offsets."""
     layout, offset, offsets = "=", 0, []
-    for kind in (*signature, *("i32", "i32", "i32") * persistent):
+    for kind in (*signature, *("i32",) * numbers):
         code = "Q" if kind.startswith("*") else _FORMATS.get(kind)
         if code is None:
             raise ArgumentError(f"a kernel argument of type {kind!r} cannot be passed; pass bf16 scalars as fp32")
@@ -83,6 +84,15 @@ def _checked(args: Sequence[Any], signature: Sequence[str]) -> list[Any]:
     return values
 
 
+class Planned:
+    """What a launch adds to the user's arguments: flags of shared tiles, and the tensor maps' bytes."""
+
+    __slots__ = ("flags", "maps")
+
+    def __init__(self, flags: int, maps: bytes):
+        self.flags, self.maps = flags, maps
+
+
 class Planner:
     """Which version of the kernel a launch gets, and its tensor maps; kept by all that this depends on."""
 
@@ -94,21 +104,21 @@ class Planner:
                                            (lambda args: args[wanted[0]]) if wanted else (lambda args: ()))
         self.uses_grid = self.plan.uses_grid
 
-    def decide(self, key: Any, args: Sequence[Any], grid: tuple[int, int, int], memory: Any) -> bytes | tuple[str, ...]:
+    def decide(self, key: Any, args: Sequence[Any], grid: tuple[int, int, int], memory: Any) -> Planned | tuple[str, ...]:
         """The answer for a key that is not kept, and keep it. Raises NeedsMemory."""
         try:
             answer = self.plan.evaluate(_checked(args, self.signature), grid, memory)
         except MemoryUnknown:
             raise NeedsMemory from None
         reasons = list(answer.reasons)
-        blobs = []
+        blobs: list[bytes] = []
         for m in answer.maps:
             with _maps_lock:
                 blob = _maps.get(m)
                 if blob is None:
                     blob = _maps.put(m, tensor_maps.encode(self.cuda, m))
             (reasons if isinstance(blob, str) else blobs).append(blob)
-        return self.kept.put(key, tuple(reasons) if reasons else b"".join(blobs))
+        return self.kept.put(key, tuple(reasons) if reasons else Planned(answer.flags, b"".join(blobs)))
 
 
 # CUlaunchConfig (CUDA driver API, cuLaunchKernelEx): grid and block dims, shared bytes, stream, attributes and their number; then the
@@ -146,7 +156,8 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
     host = metadata.get("host") or {}
     persistent = metadata.get("persistent") or None
     planner = Planner(driver.cuda, host, signature) if host.get("descriptors") or host.get("guards") else None
-    layout, offsets = parameter_layout(signature, persistent is not None, len(host.get("descriptors", ())))
+    cluster = int(persistent.get("cluster", 1)) if persistent is not None else 1
+    layout, offsets = parameter_layout(signature, 0 if persistent is None else 3 + (cluster > 1), len(host.get("descriptors", ())))
     packer = struct.Struct(_BEFORE + layout.removeprefix("="))
     threads, shared = int(metadata.get("total_warps") or metadata["num_warps"]) * 32, int(metadata.get("shared", 0))
     buffer = ctypes.create_string_buffer(packer.size + 16)
@@ -192,9 +203,11 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
                     decided = planner.decide(key, args, (gx, gy, gz), memory)
                 if type(decided) is tuple:
                     raise NeedsVariant(WITHOUT_TMA, decided)
-                if decided:
-                    extra += (decided,)
-            bx, by, bz = (min(gx * gy * gz, handle.multiprocessors * per_sm), 1, 1) if per_sm else (gx, gy, gz)
+                if cluster > 1:
+                    extra += (decided.flags,)
+                if decided.maps:
+                    extra += (decided.maps,)
+            bx, by, bz = (min(-(-gx * gy * gz // cluster), handle.multiprocessors // cluster * per_sm) * cluster, 1, 1) if per_sm else (gx, gy, gz)
             try:
                 pack_into(buffer, 0, bx, by, bz, threads, 1, 1, shared, stream, 0, 0, *args, *extra)
             except struct.error:

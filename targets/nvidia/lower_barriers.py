@@ -116,20 +116,33 @@ def lower_wait_barrier(ctx: Any, op: Any) -> None:
     where(ctx, [_optional_pred(ctx, op, 2)], lambda: asm(ctx, WAIT_ASM, "rr", (address, phase)))
 
 
-def lower_arrive_barrier(ctx: Any, op: Any) -> None:
-    address, scope, count = shared_address(ctx, op.operands[0]), text(op, "scope", "thread"), integer(op, "count")
+def _arriving(ctx: Any, op: Any) -> Any | None:
+    """The threads that arrive, by the op's scope."""
+    scope = text(op, "scope", "thread")
     if scope == "warp" and not ctx.hooks.single_thread:
         ctx.hooks.warp_barrier(ctx.b)  # what the other lanes did comes before lane 0's arrival
-    who = first_of(ctx, {"thread": 0, "warp": 32, "warp_group": 128}[scope])
+    return first_of(ctx, {"thread": 0, "warp": 32, "warp_group": 128}[scope])
+
+
+def lower_arrive_barrier(ctx: Any, op: Any) -> None:
+    address, count = shared_address(ctx, op.operands[0]), integer(op, "count")
+    who = _arriving(ctx, op)
     instruction = "mbarrier.arrive.shared::cta.b64 _, [$0]" + (f", {count};" if count > 1 else ";")
     where(ctx, [who, _optional_pred(ctx, op, 1)], lambda: asm(ctx, instruction, "r", (address,)))
 
 
 def lower_arrive_barrier_remote(ctx: Any, op: Any) -> None:
     address, rank, count = shared_address(ctx, op.operands[0]), ctx.scalar(op.operands[1]), integer(op, "count")
-    arrive = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [RA]" + (f", {count};" if count > 1 else ";")
+    who = _arriving(ctx, op)
+    # at the default scope: what the arrival promises is that this block read its own shared memory, and a release at cluster scope waits
+    # for all of its memory accesses
+    arrive = "mbarrier.arrive.shared::cluster.b64 _, [RA]" + (f", {count};" if count > 1 else ";")
     instruction = f"{{\n.reg .b32 RA;\nmapa.shared::cluster.u32 RA, $0, $1;\n{arrive}\n}}"
-    where(ctx, [first_of(ctx, 0)], lambda: asm(ctx, instruction, "rr", (address, rank)))
+    where(ctx, [who, _optional_pred(ctx, op, 2)], lambda: asm(ctx, instruction, "rr", (address, rank)))
+
+
+def lower_cluster_rank(ctx: Any, op: Any) -> list[Any]:
+    return [[ctx.b.call_intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", ctx.b.t_i32, [])]]
 
 
 # ------------------------------------------------------------------------------------- barriers without memory, fences
@@ -183,7 +196,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "ttng.init_barrier": lower_init_barrier, "ttng.inval_barrier": lower_inval_barrier,
     "ttng.barrier_expect": lower_barrier_expect, "ttng.wait_barrier": lower_wait_barrier,
     "ttng.arrive_barrier": lower_arrive_barrier, "ttng.arrive_barrier_remote": lower_arrive_barrier_remote,
-    "ttng.named_barrier": lower_named_barrier, "ttng.cluster_arrive": lower_cluster_arrive,
+    "ttng.named_barrier": lower_named_barrier, "ttng.cluster_rank": lower_cluster_rank, "ttng.cluster_arrive": lower_cluster_arrive,
     "ttng.cluster_wait": lower_cluster_wait, "ttng.fence_async_shared": lower_fence_async_shared,
     "ttng.set_max_registers": lower_set_max_registers,
 }

@@ -68,15 +68,17 @@ class NvidiaHooks(TargetHooks):
         # Warp specialisation (lower_warp_specialize): warps beside the kernel's own, how many blocks a multiprocessor must take,
         # the hardware barrier and threads that hooks.barrier means now (None: all), and whether one thread alone runs this code.
         self.extra_warps = self.min_ctas = 0
+        self.cluster = 1  # blocks of a cluster
         self.program_threads = 0
         self.named_barrier: tuple[int, int] | None = None
         self.single_thread = False
 
     # ------------------------------------------------------------------------------------------------------ kernel
     def prepare_kernel(self, function: Any, num_warps: int) -> None:
-        from tilewright.targets.nvidia.lower_warp_specialize import specialisation_of
+        from tilewright.targets.nvidia.lower_warp_specialize import cluster_of, specialisation_of
 
         self.program_threads = 32 * num_warps
+        self.cluster = cluster_of(function)
         self.extra_warps, self.min_ctas = specialisation_of(function)
 
     def descriptor_argument(self) -> tuple[Any, dict[str, Any]]:
@@ -97,6 +99,8 @@ class NvidiaHooks(TargetHooks):
             text.append(("nvvm.maxnreg", str(maxnreg)))
         elif self.min_ctas:
             text.append(("nvvm.minctasm", str(self.min_ctas)))
+        if self.cluster > 1:
+            text.append(("nvvm.cluster_dim", f"{self.cluster},1,1"))
         pairs = [ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in text]
         func.attributes["passthrough"] = ir.ArrayAttr.get(pairs)
 

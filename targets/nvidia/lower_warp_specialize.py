@@ -41,6 +41,12 @@ def specialisation_of(function: Any) -> tuple[int, int]:
     return PRODUCER_WARPS, integer(found[0].op, "min_ctas") if "min_ctas" in found[0].op.attributes else 1
 
 
+def cluster_of(function: Any) -> int:
+    """Blocks of a cluster that a kernel's mirror asks for; 1 where it asks for none."""
+    found = [node for node in function.nodes() if node.name == OP]
+    return integer(found[0].op, "cluster") if found and "cluster" in found[0].op.attributes else 1
+
+
 def lower_warp_specialize(ctx: Any, op: Any) -> None:
     b, hooks = ctx.b, ctx.hooks
     if not hooks.extra_warps:
@@ -76,6 +82,9 @@ def lower_warp_specialize(ctx: Any, op: Any) -> None:
     hooks.barrier(b)
     # uniform in a warp: threads is a multiple of 32
     b.if_then_else(b.icmp("uge", thread, b.i32(threads)), produce, consume)
+    if hooks.cluster > 1:  # a block must not end while the other may still write to its shared memory
+        for step in ("arrive.relaxed", "wait"):
+            b.call_intrinsic(f"llvm.nvvm.barrier.cluster.{step}", None, [])
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {OP: lower_warp_specialize}

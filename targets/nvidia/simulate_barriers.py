@@ -110,6 +110,8 @@ class MBarriers:
         for barrier in self.live.values():
             if barrier.bytes:
                 raise SimtError(f"the kernel ends while {barrier} expects {barrier.bytes} more bytes of bulk copies")
+        if machine.shared.order.unknown_events():
+            raise SimtError("the kernel ends while a bulk copy may still write shared memory: nobody has waited for it")
 
 
 # ------------------------------------------------------------------------------- mbarrier instructions, 9.7.13.15

@@ -145,7 +145,7 @@ def cp(parts: list[str]) -> Handler | None:
         return _wait
     if "prefetch" in parts:
         return lambda state, operands, mask: None
-    unknown = {"im2col", "gather4", "scatter4", "tile::gather4", "tile::scatter4", "multicast::cluster", "im2col_no_offs"} & set(parts)
+    unknown = {"im2col", "gather4", "scatter4", "tile::gather4", "tile::scatter4", "im2col_no_offs"} & set(parts)
     if "tensor" not in parts or unknown:
         raise SimtError(f"{name} is unknown to the simulator")
     places = [p for p in parts if p in ("global", "shared::cta", "shared::cluster")]
@@ -157,13 +157,15 @@ def cp(parts: list[str]) -> Handler | None:
 
 
 def _load(parts: list[str]) -> Handler:
-    """[dst], [map, {coords}], [mbar]{, policy}"""
-    expected = 4 if "L2::cache_hint" in parts else 3
+    """[dst], [map, {coords}], [mbar]{, mask of the cluster's blocks}{, policy}"""
+    expected = 3 + ("multicast::cluster" in parts) + ("L2::cache_hint" in parts)
 
     def run(state: Any, operands: Any, mask: Any) -> None:
         m = state.machine
         if len(operands) != expected:
             raise SimtError(f"{'.'.join(parts)} takes {expected} operands, found {len(operands)}")
+        if "multicast::cluster" in parts and active(state, mask).any():
+            raise SimtError("a bulk copy to several blocks: clusters are simulated as one block each")
         where, barriers = state.address(operands[0]), state.address(operands[2])
         for t in np.flatnonzero(active(state, mask)).tolist():
             tensor_map, coords = _place(state, operands[1], t, parts)

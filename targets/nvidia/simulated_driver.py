@@ -56,6 +56,8 @@ class NvidiaSimulatedDriver(SimulatedDriver):
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any], memory: Any = None) -> None:
             extra: list[Any] = [gx, gy, gz] if persistent else []
+            if persistent and int(persistent.get("cluster", 1)) > 1:
+                extra.append(0)  # blocks are simulated one by one: none shares tiles with another
             if plan is not None:
                 known = [address(a) if kind.startswith("*") else a for a, kind in zip(args, signature)]
                 try:

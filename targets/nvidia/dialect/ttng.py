@@ -167,12 +167,13 @@ class ArriveBarrierOp(TTNG.Operation, name="arrive_barrier"):
 
 
 class ArriveBarrierRemoteOp(TTNG.Operation, name="arrive_barrier_remote"):
-    """``count`` arrivals, by one thread, on the mbarrier at the same place in the shared memory of block ``rank`` (i32) of the
-    cluster."""
+    """``count`` arrivals on the mbarrier at the same place in the shared memory of block ``rank`` (i32) of the cluster, where ``pred``
+    holds. ``scope`` as in arrive_barrier."""
 
     count: IntegerAttr
     barrier: ext.Operand[Any]
     rank: ext.Operand[Any]
+    pred: Optional[ext.Operand[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
         _require_barrier(self.operands[0])
@@ -201,6 +202,12 @@ class NamedBarrierOp(TTNG.Operation, name="named_barrier"):
         if threads < 32 or threads % 32 or threads > 1024:
             raise ValueError(f"named_barrier: threads must be a multiple of 32 up to 1024, found {threads}")
         return True
+
+
+class ClusterRankOp(TTNG.Operation, name="cluster_rank", traits=[ext.Pure]):
+    """This block's number in its cluster (i32)."""
+
+    result: ext.Result[Any]
 
 
 class ClusterArriveOp(TTNG.Operation, name="cluster_arrive"):
@@ -350,7 +357,8 @@ class WarpSpecializeOp(TTNG.Operation, name="warp_specialize"):
     It stands at the function's end, before func.return; what stands before it is executed by all threads, the producer's
     too, and seen by both. Inside region 0 every barrier of the program is one of the consumers alone.
     ``consumer_registers``, ``producer_registers``: registers a thread from here on (0: as the kernel began). The optional
-    attribute ``min_ctas`` (i32, 1 without it): blocks that must fit on a multiprocessor, which bounds the registers.
+    attribute ``min_ctas`` (i32, 1 without it): blocks that must fit on a multiprocessor, which bounds the registers; ``cluster``
+    (i32, 1 without it): blocks of a cluster.
     """
 
     consumer_registers: IntegerAttr

@@ -68,8 +68,9 @@ def descriptor_number(function: Function, value: Any) -> int:
     return maps.index(value)
 
 
-def describe_box(function: Function, desc: Any, memory: Any, ctx: PassContext) -> None:
-    """Let the tensor map's box be one panel of the buffer: what one copy moves, under the buffer's swizzle.
+def describe_box(function: Function, desc: Any, memory: Any, ctx: PassContext, halves: bool = False) -> None:
+    """Let the tensor map's box be one panel of the buffer, or with ``halves`` half its rows: what one copy moves, under the buffer's
+    swizzle.
 
     Raises VariantNeeded where the copies of one descriptor would need different boxes, or a box is too large.
     """
@@ -85,6 +86,8 @@ def describe_box(function: Function, desc: Any, memory: Any, ctx: PassContext) -
     recipe = ctx.metadata["host"]["descriptors"][descriptor_number(function, desc)]
     # the descriptor may have leading dims of extent 1 that the buffer has not
     box = [1] * (len(recipe["shape"]) - rank) + [*memory.shape[:-1], panel]
+    if halves:
+        box[-rank] //= 2
     swizzle = panel * itemsize if max_phase > 1 else 0
     if vec * itemsize != 16 or (max_phase > 1 and per_phase * swizzle != 128):
         raise InternalCompilerError(f"no tensor map swizzles as {encoding} does")

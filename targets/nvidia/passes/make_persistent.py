@@ -2,7 +2,7 @@
 
 Before: a ttg kernel of descriptor loads and warp-group products, one program a block. After: its body stands in a loop over the programs
 block, block + blocks, … of the grid, whose true size comes in three more i32 arguments (before the descriptors; metadata["persistent"]
-tells the launcher). tl.program_id and tl.num_programs mean what they meant.
+tells the launcher). Where neighbouring programs may share tiles (cluster_pairs.py) a fourth i32 says which. tl.program_id and tl.num_programs mean what they meant.
 
 Done only where every program does the same work, so that dealing them out in turn is fair: no loop's bounds depend on the program's
 number; and where programs cannot wait for each other: no atomics. Programs that one block runs in turn see one another's writes
@@ -16,6 +16,7 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, functions
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS, find_pairs
 from tilewright.targets.nvidia.passes.host_arguments import insert_arguments
 from tilewright.targets.nvidia.passes.warp_rings import DOT
 
@@ -27,8 +28,9 @@ def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
     for function in functions(module):
         if wanted(function):
-            _wrap(function)
-            ctx.metadata["persistent"] = {"ctas_per_sm": 1}
+            pairs = find_pairs(function, ctx)
+            _wrap(function, bool(pairs))
+            ctx.metadata["persistent"] = {"ctas_per_sm": 1, "cluster": 2 if pairs else 1}
 
 
 def wanted(function: Function) -> bool:
@@ -57,9 +59,11 @@ def _depends(function: Function, value: Any, seen: set[Any]) -> bool:
     return any(_depends(function, v, seen) for v in node.operands)
 
 
-def _wrap(function: Function) -> None:
+def _wrap(function: Function, pairs: bool) -> None:
     i32 = ir.IntegerType.get_signless(32)
-    x, y, z = insert_arguments(function, [i32] * 3)
+    x, y, z, *flags = insert_arguments(function, [i32] * (4 if pairs else 3))
+    if pairs:
+        function.root.op.attributes[FLAGS] = ir.IntegerAttr.get(i32, ir.BlockArgument(flags[0]).arg_number)
     body = function.body
     ops = list(body.ops[:-1])
     end = body.ops[-1].op

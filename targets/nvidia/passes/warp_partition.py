@@ -9,7 +9,17 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names
-from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Needed, Ring, Rings, region_ancestor
+from tilewright.targets.nvidia.passes.warp_rings import (
+    DOT,
+    TURN,
+    VIEWS,
+    Group,
+    Load,
+    Needed,
+    Ring,
+    Rings,
+    region_ancestor,
+)
 
 State = dict[int, tuple[Any, Any]]  # id of a ring → (stage, phase)
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
@@ -61,11 +71,51 @@ class Emitter:
     def wait(self, barriers: Any, stage: Any, phase: Any) -> None:
         self.op("ttng.wait_barrier", [], [self.index(barriers, stage), phase], {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0])})
 
-    def arrive(self, ring: Ring, stage: Any, pred: Any = None) -> None:
-        scope = "warp" if ring.by_threads else "warp_group"
-        self.op("ttng.arrive_barrier", [], [self.index(ring.empty, stage), *([pred] if pred is not None else [])],
-                {"count": self.attr(1), "scope": ir.StringAttr.get(scope),
-                 "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, int(pred is not None)])})
+    def arrive(self, ring: Ring, stage: Any, pred: Any = None, cluster: Cluster | None = None) -> None:
+        """Give a stage back: to this block's producer, and once more to it or, where the stage is shared, to the other block's."""
+        scope = ir.StringAttr.get("warp" if ring.by_threads else "warp_group")
+        barrier = self.index(ring.empty, stage)
+
+        def send(name: str, operands: list[Any], pred: Any) -> None:
+            sizes = [1] * len(operands) + [int(pred is not None)]
+            self.op(name, [], operands + ([pred] if pred is not None else []),
+                    {"count": self.attr(1), "scope": scope, "operandSegmentSizes": ir.DenseI32ArrayAttr.get(sizes)})
+
+        send("ttng.arrive_barrier", [barrier], pred)
+        if cluster is not None and ring.mask:
+            shared, alone = cluster.shares[id(ring)]
+            send("ttng.arrive_barrier", [barrier], alone if pred is None else self.binary("andi", alone, pred))
+            send("ttng.arrive_barrier_remote", [barrier, cluster.other], shared if pred is None else self.binary("andi", shared, pred))
+
+
+def half_dim(memory: Any) -> int:
+    """The dim along which two blocks halve a tile: the last where that parts panels, else the first."""
+    panel = int(ir.IntegerAttr(memory.encoding.params[0]).value)
+    return len(memory.shape) - 1 if memory.shape[-1] >= 2 * panel else 0
+
+
+@dataclass
+class Cluster:
+    """Two blocks that may share tiles. rank: this block's, 0 or 1; other: the other's. bits: bit → i1, whether it is set. shares: id of a
+    ring → (i1 whether any of its loads is shared, its opposite)."""
+
+    rank: Any
+    other: Any
+    bits: dict[int, Any]
+    shares: dict[int, tuple[Any, Any]]
+
+    @staticmethod
+    def of(e: Emitter, flags: Any, rings: list[Ring]) -> Cluster | None:
+        if flags is None:
+            return None
+        rank = e.op("ttng.cluster_rank", [e.i32], []).result
+        zero = e.int(0)
+
+        def is_set(mask: int, predicate: int = 1) -> Any:
+            return e.compare(predicate, e.binary("andi", flags, e.int(mask)), zero)
+
+        bits = {load.bit: is_set(1 << load.bit) for ring in rings for load in ring.loads if load.bit is not None}
+        return Cluster(rank, e.binary("xori", rank, e.int(1)), bits, {id(r): (is_set(r.mask), is_set(r.mask, 0)) for r in rings if r.mask})
 
 
 class Half:
@@ -197,9 +247,9 @@ class Producer(Half):
 
     first_phase = 1
 
-    def __init__(self, function: Function, rings: Rings, needed: Needed):
+    def __init__(self, function: Function, rings: Rings, needed: Needed, cluster: Cluster | None):
         super().__init__(function, rings)
-        self.needed = needed
+        self.needed, self.cluster = needed, cluster
 
     def emit(self, node: Node) -> None:
         if id(node) not in self.needed.ops:
@@ -227,7 +277,49 @@ class Producer(Half):
             desc, *coords = load.node.operands
             e.location = load.node.op.location
             attributes = {name: load.node.op.attributes[name] for name in ("cache", "evict")}
-            e.op("ttng.async_tma_copy_global_to_local", [], [desc, full, e.index(buffer, stage), true, *map(self.map, coords)], attributes)
+            operands = [desc, full, e.index(buffer, stage), true, *map(self.map, coords)]
+            if self.cluster is None or load.bit is None:
+                e.op("ttng.async_tma_copy_global_to_local", [], operands, attributes)
+            else:
+                self._copy_for_both(load, operands, attributes)
+
+    def _copy_for_both(self, load: Load, operands: list[Any], attributes: dict[str, Any]) -> None:
+        """Where the tile is shared: this block's half of it, for both blocks. Else all of it for this one."""
+        e, cluster = self.emitter, self.cluster
+        assert cluster is not None and load.bit is not None
+        desc, full, memory, true, *coords = operands
+        t = load.memory
+        dim = half_dim(t)
+        size = t.shape[dim] // 2
+
+        def half(number: int) -> None:
+            view = ttg.MemDescType.of([size if d == dim else s for d, s in enumerate(t.shape)], t.element_type, t.encoding, True)
+            offsets = [number * size if d == dim else 0 for d in range(len(t.shape))]
+            part = e.op("ttg.memdesc_subslice", [view], [memory], {"offsets": ir.DenseI32ArrayAttr.get(offsets)}).result
+            at = list(coords)
+            place = len(at) - len(t.shape) + dim
+            if number:
+                at[place] = e.binary("addi", at[place], e.int(size))
+            e.op("ttng.async_tma_copy_global_to_local", [], [desc, full, part, true, *at], {**attributes, "multicast": e.attr(3)})
+
+        def whole() -> None:
+            e.op("ttng.async_tma_copy_global_to_local", [], operands, attributes)
+
+        def mine() -> None:
+            self._either(e.compare(0, cluster.rank, e.int(0)), lambda: half(0), lambda: half(1))
+
+        self._either(cluster.bits[load.bit], mine, whole)
+
+    def _either(self, condition: Any, then: Any, other: Any) -> None:
+        """An if without results."""
+        e = self.emitter
+        op = e.op("scf.if", [], [condition], regions=2)
+        outer = e.ip
+        for region, build in zip(op.regions, (then, other)):
+            e.ip = ir.InsertionPoint(region.blocks.append())
+            build()
+            e.op("scf.yield", [], [])
+        e.ip = outer
 
 
 @dataclass
@@ -253,9 +345,10 @@ class Held:
 class Consumers(Half):
     """The kernel itself."""
 
-    def __init__(self, function: Function, rings: Rings, store_buffers: dict[int, Any], num_warps: int):
+    def __init__(self, function: Function, rings: Rings, store_buffers: dict[int, Any], cluster: Cluster | None,
+                 num_warps: int):
         super().__init__(function, rings)
-        self.store_buffers = store_buffers
+        self.store_buffers, self.cluster = store_buffers, cluster
         self.held: dict[int, Held] = {}  # by id of the group
         self.flying: list[InFlight] = []
         # products that stay in flight over the back edge of the loop at hand → the stages of the round before to give back there
@@ -287,7 +380,7 @@ class Consumers(Half):
         if not held.left:
             del self.held[id(group)]
             if group.ring.reused:
-                self.emitter.arrive(group.ring, held.stage)
+                self.emitter.arrive(group.ring, held.stage, cluster=self.cluster)
 
     # -- products in flight
     def wait_for(self, values: set[Any]) -> None:
@@ -445,7 +538,7 @@ class Consumers(Half):
             # the last round's products are older than those of this round
             self._wait([], len(self.flying))
             for group, stage in free:
-                self.emitter.arrive(group.ring, stage, self.emitter.compare(5, stage, self.emitter.int(0)))
+                self.emitter.arrive(group.ring, stage, self.emitter.compare(5, stage, self.emitter.int(0)), self.cluster)
 
     def _stays_in_flight(self, node: Node, body: Region) -> bool:
         """Whether nothing in the loop but the same product of the next round reads this one's result, nor anything but it its stage."""
@@ -500,7 +593,7 @@ class Consumers(Half):
         if free:
             self._wait([node.results[body.ops[-1].operands.index(n.results[0])] for n in free], 0)
             for group, stage in zip(groups, stages):
-                e.arrive(group.ring, stage, e.compare(5, stage, e.int(0)))
+                e.arrive(group.ring, stage, e.compare(5, stage, e.int(0)), self.cluster)
 
     def _store(self, node: Node) -> None:
         """Tile → shared memory → bulk store. The buffer is free once the store before has been read."""

@@ -15,6 +15,7 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.structure import Function, Node, Region, is_removable, type_info
 from tilewright.dialects.encodings import element_bits
+from tilewright.targets.nvidia.passes.cluster_pairs import BIT
 
 DOT = "ttng.warp_group_dot"
 # on products: two warp groups take turns to issue those from "begin" to "end" ("whole": this one alone)
@@ -33,6 +34,11 @@ class Load:
     node: Node
     memory: Any
     allocs: list[Node]
+
+    @property
+    def bit(self) -> int | None:
+        """The bit of the flags that says whether the two blocks of a cluster share the tile; None: they never do."""
+        return self.node.int_attr(BIT) if BIT in self.node.op.attributes else None
 
     @property
     def bytes(self) -> int:
@@ -55,6 +61,11 @@ class Ring:
     buffers: list[Any] = field(default_factory=list)
     full: Any = None
     empty: Any = None
+
+    @property
+    def mask(self) -> int:
+        """The bits of the flags that concern its loads."""
+        return sum(1 << load.bit for load in self.loads if load.bit is not None)
 
     @property
     def stage_bytes(self) -> int:

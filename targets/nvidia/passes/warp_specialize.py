@@ -28,9 +28,10 @@ from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pass_runner import place_of
 from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS
 from tilewright.targets.nvidia.passes.host_arguments import describe_box
 from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
-from tilewright.targets.nvidia.passes.warp_partition import Consumers, Emitter, Producer
+from tilewright.targets.nvidia.passes.warp_partition import Cluster, Consumers, Emitter, Producer, half_dim
 from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpecialised, Ring, Rings
 
 PRODUCER_REGISTERS = 24
@@ -79,13 +80,22 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     buffers = {name: emitter.alloc(t) for name, t in kinds.items()}
     for ring in rings.rings:
         _make_ring(ring, emitter, ctx)
+    flags = None
+    if FLAGS in function.root.op.attributes and any(ring.mask for ring in rings.rings):
+        flags = function.body.args[function.root.int_attr(FLAGS)]
+        emitter.op("ttng.cluster_arrive", [], [], {"relaxed": ir.BoolAttr.get(True)})
+        emitter.op("ttng.cluster_wait", [], [])  # the other block's mbarriers are made
+    cluster = Cluster.of(emitter, flags, rings.rings)
     op = _warp_specialize_op(function, blocks, ctx)
-    consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()}, ctx.num_warps)
+    consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()}, cluster, ctx.num_warps)
     consumers.emit_function(old, op.regions[0].blocks[0])
-    producer = Producer(function, rings, needed)
+    producer = Producer(function, rings, needed, cluster)
     producer.emit_function(old, op.regions[1].blocks[0])
     for load in rings.load_of.values():
-        describe_box(function, load.node.operands[0], load.memory, ctx)
+        halves = cluster is not None and load.bit is not None and half_dim(load.memory) == 0
+        describe_box(function, load.node.operands[0], load.memory, ctx, halves)
+    if cluster is not None:
+        op.attributes["cluster"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)
     for node in stores:
         describe_box(function, node.operands[0], store_types[id(node)], ctx)
     for node in reversed(old):
@@ -135,7 +145,9 @@ def _make_ring(ring: Ring, emitter: Emitter, ctx: PassContext) -> None:
         ring.buffers.append(emitter.alloc(ttg.MemDescType.of([ring.depth, *memory.shape], memory.element_type, memory.encoding, True)))
     ring.full = emitter.barriers(ring.depth, 1)
     if ring.reused:
-        ring.empty = emitter.barriers(ring.depth, ctx.num_warps if ring.by_threads else ctx.num_warps // 4)
+        # twice where two blocks may share the stage: each block's consumers then count in both
+        arrivals = ctx.num_warps if ring.by_threads else ctx.num_warps // 4
+        ring.empty = emitter.barriers(ring.depth, arrivals * (2 if ring.mask else 1))
 
 
 def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> Any:
@@ -153,7 +165,7 @@ def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> An
     for region in op.regions:
         region.blocks.append()
     if ctx.metadata.get("persistent"):
-        ctx.metadata["persistent"] = {"ctas_per_sm": blocks}
+        ctx.metadata["persistent"] = {**ctx.metadata["persistent"], "ctas_per_sm": blocks}
     return op
 
 

@@ -37,7 +37,7 @@ FORMS = [
     ("arrive_warp_group", f'"ttng.arrive_barrier"(%bar) {{count = 1 : i32, scope = "warp_group"}} : {B1}',
      rf"and\.b32\s+%r\d+, %r\d+, 127;.*mbarrier\.arrive\.shared::cta\.b64 _, {ADDRESS};", r"bar\.warp"),
     ("arrive_remote", f'"ttng.arrive_barrier_remote"(%bar, %i) {{count = 1 : i32}} : ({BAR}, i32) -> ()',
-     r"mapa\.shared::cluster\.u32 RA, %r\d+, %r\d+;\s+mbarrier\.arrive\.release\.cluster\.shared::cluster\.b64 _, \[RA\];", None),
+     r"mapa\.shared::cluster\.u32 RA, %r\d+, %r\d+;\s+mbarrier\.arrive\.shared::cluster\.b64 _, \[RA\];", None),
     ("named", '"ttng.named_barrier"() {id = 3 : i32, threads = 128 : i32, arrive = false} : () -> ()', r"bar\.sync\s+3, 128;", None),
     ("named_arrive", '"ttng.named_barrier"() {id = 4 : i32, threads = 256 : i32, arrive = true} : () -> ()', r"bar\.arrive\s+4, 256;", None),
     ("named_groups", '"ttng.named_barrier"() {id = 2 : i32, threads = 128 : i32, arrive = false, per_warp_group} : () -> ()',

@@ -47,7 +47,7 @@ def made(cuda, **metadata):
 
 
 def test_layout_of_the_parameters_that_follow_the_users():
-    layout, offsets = launcher.parameter_layout(["*fp32", "i8"], persistent=True, maps=2)
+    layout, offsets = launcher.parameter_layout(["*fp32", "i8"], numbers=3, maps=2)
     assert offsets == [0, 8, 12, 16, 20, 64, 192] and struct.calcsize(layout) == 320
     layout, offsets = launcher.parameter_layout(["*fp32"], maps=1)
     assert offsets == [0, 64] and struct.calcsize(layout) == 192
