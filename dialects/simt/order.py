@@ -119,6 +119,13 @@ class Order:
     def knows_event(self, known: int, event: int) -> bool:
         return event < self.event_base or bool(known >> (event - self.event_base) & 1)
 
+    def unknown_events(self) -> int:
+        """How many events of this block no warp has learnt of."""
+        known = 0
+        for events in self.events:
+            known |= events
+        return self.event_count - self.event_base - known.bit_count()
+
     # -- views
     def view(self, warps: Array) -> View:
         """One row an access, made by the warp given."""

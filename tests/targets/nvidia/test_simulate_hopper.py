@@ -358,6 +358,14 @@ def test_bulk_load_mistakes(change, message):
         copy_in(2, 1024, **change).simulate(tensor_map(array, (16, 32), 64), np.zeros(1024, np.uint8), 0, 0)
 
 
+def test_a_bulk_load_that_outlives_its_kernel():
+    def body(k, args):
+        k.init_barriers({0: 1})
+        k.one_thread(0, lambda: (k.expect(k.i(0), 1024), k.load_box(k.i(1024), args[0], [k.i(0), k.i(0)], k.i(0))))
+    with pytest.raises(SimtError, match="a bulk copy may still write shared memory: nobody has waited for it"):
+        HopperKernel([MAP], body, 4, 2048).simulate(tensor_map(np.ones((16, 32), np.float16), (16, 32), 64))
+
+
 def test_tensor_maps_that_the_driver_refuses():
     whole, odd, tall = (np.ones(shape, np.float16) for shape in ((16, 32), (16, 36), (300, 32)))
     for array, box, swizzle, message in ((odd[:, :32], (16, 32), 64, "multiples of 16 bytes"), (tall, (257, 32), 0, "box"),
