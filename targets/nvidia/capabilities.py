@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 
@@ -33,13 +32,6 @@ _ARCHS: dict[str, _Arch] = {
 }
 ARCHS = tuple(_ARCHS)
 
-# whether dots become warp-group products where an architecture has them; the environment variable below decides otherwise (0 or 1)
-_WARP_GROUP_DOTS = False
-_WARP_GROUP_DOTS_VARIABLE = "TILEWRIGHT_WARP_GROUP_DOTS"
-# likewise: whether tiles are moved by bulk copies (TMA) under tensor maps that the host makes
-_BULK_COPIES = False
-_BULK_COPIES_VARIABLE = "TILEWRIGHT_BULK_COPIES"
-
 
 def sm_number(arch: str) -> int:
     """90 of "sm_90a"."""
@@ -66,11 +58,8 @@ def capabilities(arch: str) -> Capabilities:
     """What the shared passes may use on ``arch``. Async copies are ``cp.async`` (4, 8 or 16 bytes a thread)."""
     name = resolve_arch(arch)
     facts, sm = _ARCHS[name], sm_number(name)
-    asked = os.environ.get(_WARP_GROUP_DOTS_VARIABLE)
-    warp_groups = name == "sm_90a" and (_WARP_GROUP_DOTS if asked is None else asked != "0")
-    asked = os.environ.get(_BULK_COPIES_VARIABLE)
-    bulk_copies = name == "sm_90a" and (_BULK_COPIES if asked is None else asked != "0")
+    hopper = name == "sm_90a"
     return Capabilities(arch=name, warp_size=32, max_shared_bytes=facts.shared_kib * 1024, matrix_ops=tuple(r.name for r in rows_for(sm)),
                         async_copy_bytes=(16, 8, 4), float8_types=facts.fp8, max_num_ctas=facts.max_num_ctas,
                         extra={"sm": sm, "triton_arch": sm, "ptx_version": facts.ptx, "has_wgmma": name == "sm_90a", "has_tma": sm >= 90,
-                               "warp_group_dots": warp_groups, "bulk_copies": bulk_copies, "registers_per_core": 65536})
+                               "warp_group_dots": hopper, "bulk_copies": hopper, "registers_per_core": 65536})

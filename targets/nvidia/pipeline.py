@@ -41,7 +41,7 @@ def _tt_passes(arch: str, options: Any) -> tuple[Pass, ...]:
 
 def uses_bulk_copies(arch: str, options: Any) -> bool:
     """Whether tiles are moved by bulk copies under tensor maps that the host makes."""
-    return bool(capabilities(arch).extra["bulk_copies"] and options.tma)
+    return bool(capabilities(arch).extra["bulk_copies"] and options.tma and uses_warp_groups(arch, options))
 
 
 def uses_warp_groups(arch: str, options: Any) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import attention as example_of_attention
 import matmul as example
 import matmul_descriptors as example_of_descriptors
 import numpy as np
@@ -90,6 +91,24 @@ def _writes_a_block(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
     return "st.global" in code
 
 
+def _runs_products_side_by_side(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
+    """Whether attention's second product is issued while the first one of the next block runs."""
+    kernel = example_of_attention.attention_kernel
+    constants = dict(HEAD_DIM=64, BLOCK_M=64, BLOCK_N=64, CAUSAL=False, PRECISION="tf32")
+    signature = {n: "*fp16" if n.endswith("_ptr") else "fp32" if n == "qk_scale" else "i32" for n in kernel.arg_names if n not in constants}
+    divisible = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(kernel.arg_names) if signature.get(n) in ("*fp16", "i32")}
+    selection = registry.select(GPUTarget("cuda", 90, 32))
+    options = selection.plugin.options()
+    with mlir_context():
+        load_target(selection.plugin)
+        ctx = pass_context(selection, options, "attention_kernel")
+        module = ASTSource(kernel, signature, constants, divisible).make_module(selection, options)
+        for stage in pipeline(selection.plugin.pipeline(selection.arch, options)).stages[:2]:
+            run_passes(module, stage.passes, ctx)
+        (function,) = functions(module)
+        return any(n.name == "ttng.warp_group_dot_wait" and n.depth and n.int_attr("pendings") == 1 for n in function.nodes())
+
+
 def _fails(compiled: Any) -> bool:
     return isinstance(compiled, Exception)
 
@@ -120,6 +139,17 @@ WARP_GROUP_LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "use_warp_group_dots": ("products are wgmma", lambda c: "wgmma.mma_async" in c.ptx and "mma.sync" not in c.ptx),
     "schedule_warp_group_dots": ("a product runs on in the next iteration", lambda c: "wgmma.wait_group.sync.aligned 1" in c.ptx),
     "fence_async_proxy": ("products see what cp.async wrote", lambda c: c.run() < 1e-3),
+}
+
+
+# and of sm_90a as it is, beside those but what only products that read cp.async's tiles need
+BULK_COPIES: dict[str, Any] = {"arch": 90}
+BULK_COPY_LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "promote_to_descriptors": ("tiles are loaded by bulk copies", lambda c: "cp.async.bulk.tensor" in c.ptx),
+    "host_descriptors": ("the launcher makes the tensor maps", lambda c: ".param .align 64 .b8" in c.ptx),
+    "rotate_chained_dots": ("attention's two products run side by side", lambda c: _runs_products_side_by_side(c.pipeline)),
+    "make_persistent": ("a block runs one program after another", lambda c: "%nctaid.x" in c.ptx),
+    "warp_specialize": ("copies have warps of their own", lambda c: "setmaxnreg" in c.ptx),
 }
 
 
@@ -178,3 +208,22 @@ def test_something_is_lost_of_warp_groups_without(name, warp_groups, monkeypatch
     what, check = WARP_GROUP_LOSSES[name]
     assert check(warp_groups), f"lost with every pass in place: {what}"
     assert not holds(check, attempt(lambda p: p.remove(name), **WARP_GROUPS)), f"without {name} it still holds that {what}"
+
+
+@pytest.fixture(scope="module")
+def bulk_copies() -> Compiled:
+    return Compiled(lambda p: p, **BULK_COPIES)
+
+
+def test_every_pass_with_bulk_copies_is_listed():
+    selection = registry.select(GPUTarget("cuda", 90, 32))
+    pipeline = selection.plugin.pipeline(selection.arch, selection.plugin.options())
+    assert {p.name for _, p in pipeline.passes()} == set(LOSSES) | set(WARP_GROUP_LOSSES) | set(BULK_COPY_LOSSES)
+
+
+@pytest.mark.parametrize("name", BULK_COPY_LOSSES)
+def test_something_is_lost_of_bulk_copies_without(name, bulk_copies, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    what, check = BULK_COPY_LOSSES[name]
+    assert check(bulk_copies), f"lost with every pass in place: {what}"
+    assert not holds(check, attempt(lambda p: p.remove(name), **BULK_COPIES)), f"without {name} it still holds that {what}"

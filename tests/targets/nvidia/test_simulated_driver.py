@@ -12,8 +12,6 @@ from tilewright.targets.protocol import NeedsVariant
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_TARGET", "nvidia:sm_90a:sim")
-    monkeypatch.setenv("TILEWRIGHT_WARP_GROUP_DOTS", "1")
-    monkeypatch.setenv("TILEWRIGHT_BULK_COPIES", "1")
 
 
 @tilewright.jit

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")  # numpy has no bf16 and fp8
 @pytest.fixture(autouse=True)
 def warp_groups(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_TARGET", "nvidia:sm_90a:sim")
-    monkeypatch.setenv("TILEWRIGHT_WARP_GROUP_DOTS", "1")
 
 
 @triton.jit

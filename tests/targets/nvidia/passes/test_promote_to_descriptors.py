@@ -63,14 +63,12 @@ def test_example_matmul_of_partial_blocks(m, n, k, w_columns):
 
 
 # ----------------------------------------------------------------------------------------------------- pipeline
-def test_pipeline_promotes_on_sm_90a_only_and_not_without_tma(monkeypatch):
+def test_pipeline_promotes_on_sm_90a_only_and_not_without_tma():
     names = {"promote_to_descriptors", "host_descriptors"}
 
     def passes(arch, **options):
         return [p.name for _, p in pipeline(arch, NvidiaOptions(**options)).passes()]
 
-    assert not names & set(passes("sm_90a"))  # until the later passes can use them
-    monkeypatch.setenv("TILEWRIGHT_BULK_COPIES", "1")
     found = passes("sm_90a")
     order = ["dce_cse", "host_descriptors", "rewrite_tensor_descriptors", "canonicalize_tt", "promote_to_descriptors", "host_descriptors", "coalesce"]
     remaining = iter(found)
