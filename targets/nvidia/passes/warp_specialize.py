@@ -23,7 +23,8 @@ from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.analysis.structure import Function, functions, type_info
+from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.encodings import mma_row
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pass_runner import place_of
 from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
@@ -38,6 +39,7 @@ PRODUCER_REGISTERS = 24
 _MOST_STAGES = 8
 _MOST_REGISTERS = 255  # of a thread
 _REGISTERS = 65536  # of a multiprocessor
+_BESIDES = 26  # registers that a product needs beside its accumulator's, as ptxas 13 counts
 _MARGIN = 4096  # bytes of shared memory left for layout conversions and reductions between warps
 
 
@@ -71,7 +73,8 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     _fit(rings.rings, others, ctx)
     used = others + sum(r.depth * r.stage_bytes for r in rings.rings) + _MARGIN
     # two small blocks hide each other's beginnings and ends
-    blocks = 2 if ctx.num_warps == 4 and 2 * used <= int(ctx.capabilities.max_shared_bytes) else 1
+    small = ctx.num_warps == 4 and 2 * used <= int(ctx.capabilities.max_shared_bytes)
+    blocks = 2 if small and max(map(_instruction_registers, dots)) < _given(2, ctx.num_warps) else 1
     _deepen(rings.rings, others, blocks, ctx)
 
     body = function.body
@@ -150,12 +153,23 @@ def _make_ring(ring: Ring, emitter: Emitter, ctx: PassContext) -> None:
         ring.empty = emitter.barriers(ring.depth, arrivals * (2 if ring.mask else 1))
 
 
+def _given(blocks: int, num_warps: int) -> int:
+    """Registers of a thread at the kernel's entry."""
+    return _REGISTERS // blocks // (32 * num_warps + 128) // 8 * 8
+
+
+def _instruction_registers(dot: Node) -> int:
+    """What one instruction of the product needs of a thread's registers. The assembler compiles none that needs more than there are at
+    the kernel's entry, whatever setmaxnreg brings later."""
+    row = mma_row(dot.results[0].type.encoding)
+    return row.n // 2 // (2 if row.c_type == "f16" else 1) + _BESIDES
+
+
 def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> Any:
     end = function.body.ops[-1].op
     i32 = ir.IntegerType.get_signless(32)
     # a block is given whole eights of registers a thread, which its warps then share; setmaxnreg counts in eights too
-    threads = 32 * ctx.num_warps
-    given = _REGISTERS // blocks // (threads + 128) // 8 * 8
+    threads, given = 32 * ctx.num_warps, _given(blocks, ctx.num_warps)
     registers = (given * (threads + 128) - 128 * PRODUCER_REGISTERS) // threads // 8 * 8
     # where every thread may have as many as there are, nobody has to give any away
     values = {"consumer_registers": registers if registers < _MOST_REGISTERS else 0,
