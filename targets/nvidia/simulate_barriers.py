@@ -254,7 +254,7 @@ def bar(parts: list[str]) -> Handler:
     if "warp" in parts:
         return lambda state, operands, mask: state.machine.require_full_warps("a warp barrier")
     if parts[0] == "barrier" and "cluster" in parts and "arrive" in parts:
-        return cluster_arrive
+        return cluster_arrive(parts)
     if "arrive" not in parts:
         raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
 
@@ -267,41 +267,50 @@ def bar(parts: list[str]) -> Handler:
 
 
 class _Cluster:
-    """barrier.cluster of a cluster of one block: how often each warp arrived."""
+    """barrier.cluster of a cluster of one block: how often each thread arrived, and what is known of each time."""
 
-    def __init__(self, warps: int):
-        self.arrivals = np.zeros(warps, np.int64)
+    def __init__(self, threads: int):
+        self.arrivals = np.zeros(threads, np.int64)
         self.clocks: dict[int, Clock] = {}
 
     @staticmethod
     def of(m: Any) -> _Cluster:
-        return m.state.setdefault("cluster", _Cluster(m.num_threads // 32))  # type: ignore[no-any-return]
+        return m.state.setdefault("cluster", _Cluster(m.num_threads))  # type: ignore[no-any-return]
 
     def finish(self, machine: Any) -> None:
         """Nothing may be left open that matters: whoever waits for an arrival that never comes is a deadlock."""
 
 
-def cluster_arrive(state: Any, operands: Any, mask: Any) -> None:
-    m = state.machine
-    m.require_full_warps("barrier.cluster.arrive")
-    cluster = _Cluster.of(m)
-    for w in m.active_warps():
-        cluster.arrivals[w] += 1
-        number = int(cluster.arrivals[w])
-        cluster.clocks[number] = m.shared.order.release([w]).join(cluster.clocks.get(number))
+def cluster_arrive(parts: list[str]) -> Handler:
+    """barrier.cluster.arrive{.release|.relaxed}{.aligned}: threads arrive, with .aligned whole warps."""
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        here = active(state, mask)
+        if "aligned" in parts:
+            m.require_full_warps("barrier.cluster.arrive.aligned")
+        cluster = _Cluster.of(m)
+        cluster.arrivals[here] += 1
+        if "relaxed" in parts:
+            return
+        for number in np.unique(cluster.arrivals[here]).tolist():
+            warps = m.active_warps(here & (cluster.arrivals == number))
+            cluster.clocks[number] = m.shared.order.release(warps).join(cluster.clocks.get(number))
+
+    return run
 
 
 def cluster_wait(parts: list[str]) -> Waiter:
     def run(state: Any, operands: Any, mask: Any) -> Array:
         m = state.machine
+        if "aligned" in parts:
+            m.require_full_warps("barrier.cluster.wait.aligned")
         cluster = _Cluster.of(m)
-        passed = np.zeros(m.num_threads, bool)
-        for w in m.active_warps():
-            if cluster.arrivals[w] <= cluster.arrivals.min():
-                m.shared.order.acquire([w], cluster.clocks[int(cluster.arrivals[w])])
-                passed[32 * w:32 * w + 32] = True
-        m.waits_for = f"barrier.cluster, at which {int((cluster.arrivals == cluster.arrivals.max()).sum())} of {len(cluster.arrivals)} warps are"
-        return passed & m.mask
+        least = int(cluster.arrivals.min())
+        passed = active(state, mask) & (cluster.arrivals <= least)
+        if passed.any() and least in cluster.clocks:
+            m.shared.order.acquire(m.active_warps(passed), cluster.clocks[least])
+        m.waits_for = f"barrier.cluster, at which {int((cluster.arrivals > least).sum())} of {len(cluster.arrivals)} threads are"
+        return passed  # type: ignore[no-any-return]
 
     return run
 
@@ -380,16 +389,6 @@ def nothing(parts: list[str]) -> Handler:
     return lambda state, operands, mask: None
 
 
-def mapa(parts: list[str]) -> Handler:
-    """mapa.shared::cluster d, a, rank: the address in a block of the cluster, of which there is one here."""
-    def run(state: Any, operands: Any, mask: Any) -> None:
-        if state.read(operands[2])[active(state, mask)].any():
-            raise SimtError("mapa of another block of the cluster: clusters of one block are simulated")
-        state.write(operands[0], state.read(operands[1]), mask)
-
-    return run
-
-
 _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 
 
@@ -411,6 +410,5 @@ def setp(parts: list[str]) -> Handler:
 
 INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "mbarrier": mbarrier, "bar": bar, "barrier": bar, "fence": fence, "elect": elect, "setmaxnreg": setmaxnreg, "setp": setp,
-    "mapa": mapa,
     "griddepcontrol": nothing, "nanosleep": nothing,
 }

@@ -150,6 +150,32 @@ def test_an_arrival_that_nobody_waits_for():
         HopperKernel([P], lambda k, args: k.b.if_then(k.b.icmp("ult", k.tid, k.i(64)), lambda: k.asm("bar.arrive 3, 128;")), 4).simulate(np.zeros(128, np.int32))
 
 
+def test_lanes_may_come_one_by_one_to_a_cluster_barrier_that_is_not_aligned():
+    def body(aligned):
+        def build(k, args):
+            k.one_thread(96, lambda: k.b.store(k.i(7), k.shared_pointer(0), align=4))
+            k.one_thread(96, lambda: k.wait(k.i(64), k.i(1)))
+            k.asm(f"barrier.cluster.arrive{aligned};")
+            k.asm(f"barrier.cluster.wait{aligned};")
+            put(k, args[0], k.b.load(k.shared_pointer(0), k.b.t_i32, align=4))
+        return lambda k, args: (k.init_barriers({64: 1}), build(k, args))
+    assert (run(body("")) == 7).all() and (run(body(".aligned")) == 7).all()
+
+    def alone(aligned):
+        return lambda k, args: k.one_thread(96, lambda: k.asm(f"barrier.cluster.arrive{aligned};"))
+    HopperKernel([P], alone(""), 4).simulate(np.zeros(128, np.int32))
+    with pytest.raises(SimtError, match="arrive.aligned in a warp of which only some lanes are active"):
+        HopperKernel([P], alone(".aligned"), 4).simulate(np.zeros(128, np.int32))
+
+    def relaxed(k, args):  # orders nothing
+        k.one_thread(96, lambda: k.b.store(k.i(7), k.shared_pointer(0), align=4))
+        k.asm("barrier.cluster.arrive.relaxed.aligned;")
+        k.asm("barrier.cluster.wait.aligned;")
+        put(k, args[0], k.b.load(k.shared_pointer(0), k.b.t_i32, align=4))
+    with pytest.raises(SimtError, match="race: read of byte 0"):
+        HopperKernel([P], relaxed, 4, 64).simulate(np.zeros(128, np.int32))
+
+
 def test_part_of_a_warp_at_a_barrier():
     with pytest.raises(SimtError, match="barrier 1 in a warp of which only some lanes are active"):
         HopperKernel([P], lambda k, args: k.one_thread(0, lambda: k.asm("bar.sync 1, 32;")), 4).simulate(np.zeros(128, np.int32))
