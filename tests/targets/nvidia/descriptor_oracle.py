@@ -20,10 +20,14 @@ from tilewright.dialects.encodings import element_bits
 from tilewright.dialects.passes import canonicalize_tt, dce_cse
 from tilewright.dialects.pipeline import PassContext
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
-from tilewright.runtime.interpreter_memory import Memory
+from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 from tilewright.targets.nvidia.capabilities import capabilities
 from tilewright.targets.nvidia.host_plan import HostPlan
 from tilewright.targets.nvidia.passes import host_descriptors, promote_to_descriptors
+
+
+class KernelOutOfBounds(Exception):
+    """The kernel as written reads outside its arguments: nothing can be compared."""
 
 
 def context(**options: Any) -> PassContext:
@@ -75,7 +79,12 @@ class Compiled:
                 answer = self.answer(grid, args)
                 assert not answer.reasons, answer.reasons
                 maps = answer.maps
-            execute(module, args, maps, grid)
+            try:
+                execute(module, args, maps, grid)
+            except InterpreterError as e:
+                if module is self.before:
+                    raise KernelOutOfBounds from e
+                raise
             results.append(args)
         for name, a, b in zip(self.names, *results):
             if isinstance(a, np.ndarray):

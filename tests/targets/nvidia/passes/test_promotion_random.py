@@ -3,7 +3,7 @@
 import random
 
 import numpy as np
-from descriptor_oracle import Compiled
+from descriptor_oracle import Compiled, KernelOutOfBounds
 from tt_execution import define
 
 BM, BK, BN = 16, 16, 16
@@ -96,6 +96,8 @@ def check(seed):
             continue
         try:
             c.check((3, 2))
+        except KernelOutOfBounds:
+            continue
         except AssertionError:
             raise AssertionError(f"seed {seed}\n{kernel.source}\n{dict(zip(c.names[3:], c.args[3:]))}\n{c.choices}") from None
         agreed += 1
