@@ -152,6 +152,10 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
     shared = re.search(r"uses too much shared data \((0x[0-9a-f]+|\d+) bytes.*?(0x[0-9a-f]+|\d+) max", log)
     if shared:
         raise OutOfResources(int(shared.group(1), 0), int(shared.group(2), 0), "static shared memory")
+    registers = re.search(r"Insufficient registers \((\d+)\).*register target of (\d+)", log)
+    if registers:
+        raise OutOfResources(int(registers.group(2)), int(registers.group(1)), "registers of a thread",
+                             "One matrix instruction needs them: raise maxnreg, or reduce the block size along N.")
     errors = [line for line in log.splitlines() if "error" in line or "fatal" in line] or log.splitlines()
     message = f"nvidia: ptxas failed: {errors[0] if errors else 'without a message'}"
     line = re.search(r"line (\d+)", errors[0]) if errors else None
