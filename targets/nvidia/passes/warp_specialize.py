@@ -170,10 +170,12 @@ def _warp_specialize_op(function: Function, blocks: int, ctx: PassContext) -> An
     i32 = ir.IntegerType.get_signless(32)
     # a block is given whole eights of registers a thread, which its warps then share; setmaxnreg counts in eights too
     threads, given = 32 * ctx.num_warps, _given(blocks, ctx.num_warps)
+    if ctx.options.maxnreg:  # a warp that wants more than the block was given waits for ever
+        given = min(given, ctx.options.maxnreg // 8 * 8)
     registers = (given * (threads + 128) - 128 * PRODUCER_REGISTERS) // threads // 8 * 8
-    # where every thread may have as many as there are, nobody has to give any away
-    values = {"consumer_registers": registers if registers < _MOST_REGISTERS else 0,
-              "producer_registers": PRODUCER_REGISTERS if registers < _MOST_REGISTERS else 0, "min_ctas": blocks}
+    # where every thread may have as many as there are, nobody has to give any away; where there are few, nobody can
+    moved = given < registers < _MOST_REGISTERS
+    values = {"consumer_registers": registers if moved else 0, "producer_registers": PRODUCER_REGISTERS if moved else 0, "min_ctas": blocks}
     op = ir.Operation.create("ttng.warp_specialize", results=[], operands=[], regions=2, loc=end.location, ip=ir.InsertionPoint(end),
                              attributes={k: ir.IntegerAttr.get(i32, v) for k, v in values.items()})
     for region in op.regions:
