@@ -203,7 +203,7 @@ class Expressions:
                 return memo[e]
             op, *rest = self.nodes[e]
             if op == "arg":
-                v = np.int64(args[rest[0]])
+                v: Any = np.int64(args[rest[0]])
             elif op == "const":
                 v = np.int64(rest[0])
             elif op == "program_id":

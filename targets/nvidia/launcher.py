@@ -201,7 +201,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
                 decided = planner.kept.get(key)
                 if decided is None:
                     decided = planner.decide(key, args, (gx, gy, gz), memory)
-                if type(decided) is tuple:
+                if isinstance(decided, tuple):
                     raise NeedsVariant(WITHOUT_TMA, decided)
                 if cluster > 1:
                     extra += (decided.flags,)
