@@ -98,12 +98,32 @@ def swizzled(address: Array, width: int) -> Array:
     return address ^ ((address >> 3) & (width - 16)) if width else address
 
 
+class BulkStore:
+    """One store of a box. ``time``: of its read of shared memory, in the order of events there."""
+
+    def __init__(self, time: int, machine: Any, index: Array, put: Callable[[Array], None]):
+        self.time, self.machine, self.index, self.put = time, machine, index, put
+        self.data: Array | None = None
+
+    def read(self) -> None:
+        if self.data is None:
+            self.data = self.machine.shared.data[self.index].copy()
+
+    def write(self) -> None:
+        self.read()
+        assert self.data is not None
+        self.put(self.data)
+
+
 class BulkGroups:
-    """Each thread's bulk stores: begun, and committed groups."""
+    """Each thread's bulk stores: begun, committed groups, and groups that have read shared memory but need not have written yet.
+
+    The latter come to memory as late as they may, the last one first, so that results are wrong where a kernel counts on their order."""
 
     def __init__(self) -> None:
-        self.begun: dict[int, list[tuple[int, Callable[[], None]]]] = {}
-        self.groups: dict[int, list[list[tuple[int, Callable[[], None]]]]] = {}
+        self.begun: dict[int, list[BulkStore]] = {}
+        self.groups: dict[int, list[list[BulkStore]]] = {}
+        self.unwritten: dict[int, list[list[BulkStore]]] = {}
 
     @staticmethod
     def of(m: Any) -> BulkGroups:
@@ -112,6 +132,11 @@ class BulkGroups:
     def finish(self, machine: Any) -> None:
         if any(self.begun.values()) or any(any(g) for g in self.groups.values()):
             raise SimtError("the kernel ends while bulk stores may still read shared memory: cp.async.bulk.wait_group is missing")
+        for groups in self.unwritten.values():
+            for group in reversed(groups):
+                for store in reversed(group):
+                    store.write()
+        self.unwritten.clear()
 
 
 def _map_of(m: Any, address: int) -> TensorMap:
@@ -142,7 +167,7 @@ def cp(parts: list[str]) -> Handler | None:
     if "commit_group" in parts:
         return _commit
     if "wait_group" in parts:
-        return _wait
+        return _wait(parts)
     if "prefetch" in parts:
         return lambda state, operands, mask: None
     unknown = {"im2col", "gather4", "scatter4", "tile::gather4", "tile::scatter4", "im2col_no_offs"} & set(parts)
@@ -210,7 +235,7 @@ def _store(parts: list[str]) -> Handler:
             stream = m.shared.order.stream(1, t // 32)
             time = m.shared.unit_read(index, [t // 32], stream, "a bulk store")
             BulkGroups.of(m).begun.setdefault(t, []).append(
-                (time, lambda tm=tensor_map, c=coords, i=index: _write_box(m, tm, c, m.shared.data[i], reduce)))  # type: ignore[misc]
+                BulkStore(time, m, index, lambda data, tm=tensor_map, c=coords: _write_box(m, tm, c, data, reduce)))  # type: ignore[misc]
 
     return run
 
@@ -250,21 +275,33 @@ def _commit(state: Any, operands: Any, mask: Any) -> None:
         groups.groups.setdefault(t, []).append(groups.begun.pop(t, []))
 
 
-def _wait(state: Any, operands: Any, mask: Any) -> None:
+def _wait(parts: list[str]) -> Handler:
     """cp.async.bulk.wait_group{.read} n: all but the n latest groups of each thread have read (and, without .read, written)."""
-    m = state.machine
-    groups, pending = BulkGroups.of(m), operands[0].value
-    if operands[0].kind != "imm":
-        raise SimtError("cp.async.bulk.wait_group takes a number")
-    for t in np.flatnonzero(active(state, mask)).tolist():
-        mine = groups.groups.get(t, [])
-        done = mine[:max(0, len(mine) - pending)]
-        for group in done:
-            for time, write in group:
-                write()
-                m.shared.order.stream_done([t // 32], m.shared.order.stream(1, t // 32), time)
-        if done:
-            groups.groups[t] = mine[len(done):]
+    written = "read" not in parts
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        bulk, pending = BulkGroups.of(m), operands[0].value
+        if operands[0].kind != "imm":
+            raise SimtError("cp.async.bulk.wait_group takes a number")
+        for t in np.flatnonzero(active(state, mask)).tolist():
+            mine = bulk.groups.get(t, [])
+            done = mine[:max(0, len(mine) - pending)]
+            for group in done:
+                for store in group:
+                    store.read()
+                    m.shared.order.stream_done([t // 32], m.shared.order.stream(1, t // 32), store.time)
+            bulk.groups[t] = mine[len(done):]
+            unwritten = bulk.unwritten.setdefault(t, [])
+            unwritten += done
+            if written:
+                complete = max(0, len(unwritten) + len(bulk.groups[t]) - pending)
+                for group in unwritten[:complete]:
+                    for store in group:
+                        store.write()
+                del unwritten[:complete]
+
+    return run
 
 
 def prefetch(parts: list[str]) -> Handler:
