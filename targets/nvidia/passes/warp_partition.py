@@ -9,6 +9,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names
+from tilewright.targets.nvidia.passes.store_order import ORDERED
 from tilewright.targets.nvidia.passes.warp_rings import (
     DOT,
     TURN,
@@ -23,6 +24,7 @@ from tilewright.targets.nvidia.passes.warp_rings import (
 
 State = dict[int, tuple[Any, Any]]  # id of a ring → (stage, phase)
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
+_ATOMICS = frozenset(("tt.atomic_rmw", "tt.atomic_cas"))
 TURN_BARRIER = 2  # and the next: hardware barriers of the two warp groups that take turns
 
 
@@ -439,7 +441,7 @@ class Consumers(Half):
         if self.takes_turns:
             self._meet(arrive=False, only=0)  # the second group's last arrival: no barrier is left half full
         if self.stored:
-            self.emitter.op("ttng.tma_store_wait", [], [], {"pendings": self.emitter.attr(0)})
+            self._stores_done()
 
     # -- ops
     def emit(self, node: Node) -> None:
@@ -478,6 +480,9 @@ class Consumers(Half):
         elif name in ("tt.descriptor_store", "tt.descriptor_reduce"):
             self._store(node)
         else:
+            if node.name in _ATOMICS and self.store_buffers:  # they may tell others that what was stored before is there
+                self._stores_done(complete=True)
+                self.emitter.op("ttg.barrier", [], [])
             self.clone(node)
         for group in [h.group for h in self.held.values() if id(node) in h.left]:
             self._done(group, node)
@@ -595,6 +600,11 @@ class Consumers(Half):
             for group, stage in zip(groups, stages):
                 e.arrive(group.ring, stage, e.compare(5, stage, e.int(0)), self.cluster)
 
+    def _stores_done(self, complete: bool = False) -> None:
+        """Wait until the bulk stores so far have read shared memory, or also written theirs."""
+        attributes = {"pendings": self.emitter.attr(0), **({"complete": ir.UnitAttr.get()} if complete else {})}
+        self.emitter.op("ttng.tma_store_wait", [], [], attributes)
+
     def _store(self, node: Node) -> None:
         """Tile → shared memory → bulk store. The buffer is free once the store before has been read."""
         desc, value, *coords = node.operands
@@ -603,7 +613,7 @@ class Consumers(Half):
         while source is not None and source.name == "ttg.convert_layout" and source.operands[0] in self.mapping:
             value = source.operands[0]  # any layout can be stored
             source = self.function.def_node(value)
-        e.op("ttng.tma_store_wait", [], [], {"pendings": e.attr(0)})
+        self._stores_done(complete=ORDERED in node.op.attributes)
         e.op("ttg.local_store", [], [self.map(value), buffer])
         e.op("ttng.fence_async_shared", [], [], {"b_cluster": ir.BoolAttr.get(False)})
         operands = [desc, buffer, *map(self.map, coords)]

@@ -29,6 +29,7 @@ from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pass_runner import place_of
 from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.passes import store_order
 from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS
 from tilewright.targets.nvidia.passes.host_arguments import describe_box
 from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
@@ -66,6 +67,8 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     rings = Rings(function, max(1, stages))
     needed = Needed(function, [node for node in function.nodes() if node.name == "tt.descriptor_load"])
     stores = [node for node in function.nodes() if node.name in ("tt.descriptor_store", "tt.descriptor_reduce")]
+    if stores:
+        store_order.mark(function, stores, ctx.metadata["host"]["descriptors"])
     store_types = {id(node): _store_memory(node) for node in stores}
     # stores of one kind of tile share a buffer: each waits until the one before has been read
     kinds = {str(t): t for t in store_types.values()}
