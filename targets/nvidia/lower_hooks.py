@@ -195,7 +195,6 @@ class NvidiaHooks(TargetHooks):
         count, word = words_of(type)
         register = max(word, 16)
         letter = _REGISTER[register]
-        initial = self._to_words(b, b.zero(type) if other is None else other, count, word)
         if volatile:
             modifiers, policy = ".volatile.global", None
         else:
@@ -211,11 +210,17 @@ class NvidiaHooks(TargetHooks):
             guard, constraints, args = f"@${count + len(args)} ", [*constraints, "b"], [*args, pred]
         if policy is not None:
             address, constraints, args = f", ${count + len(args)}", [*constraints, "l"], [*args, policy]
-        # Without a predicate the results need no initial values.
+        # Without a predicate the results need no initial values. Else they are moved in beside the load: as operands tied to the results
+        # they would share one register where they are one constant, and one load would wait until the other's data has been used.
+        before = ""
         if pred is not None:
-            constraints, args = constraints + [str(i) for i in range(count)], args + initial
+            initial = [None] * count if other is None else self._to_words(b, other, count, word)
+            for i, value in enumerate(initial):
+                before += f"mov.b{register} ${i}, {'0x0' if value is None else f'${count + len(args)}'};\n"
+                if value is not None:
+                    constraints, args = [*constraints, letter], [*args, value]
         vector = f".v{count}" if count > 1 else ""
-        text = f"{guard}ld{modifiers}{vector}.b{word} {target}, [${count}]{address};"
+        text = f"{before}{guard}ld{modifiers}{vector}.b{word} {target}, [${count}]{address};"
         words = asm_results(b, text, ",".join([*constraints, "~{memory}"] if volatile else constraints), [_i(register)] * count,
                             args, True)
         return self._from_words(b, words, type, word)

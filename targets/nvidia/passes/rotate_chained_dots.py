@@ -160,11 +160,11 @@ class Rotation:
                 late.add(id(node))
         casts: set[int] = set()
         value = self.last.operands[0]
-        node = self.function.def_node(value)
-        while node is not None and node.name in _CASTS and len(self.function.uses(value)) == 1:
-            casts.add(id(node))
-            value = node.operands[0]
-            node = self.function.def_node(value)
+        cast = self.function.def_node(value)
+        while cast is not None and cast.name in _CASTS and len(self.function.uses(value)) == 1:
+            casts.add(id(cast))
+            value = cast.operands[0]
+            cast = self.function.def_node(value)
         first = [n for n in rest if id(n) not in late and id(n) not in casts]
         return first + [n for n in rest if id(n) in late and id(n) not in casts] + [n for n in rest if id(n) in casts]
 

@@ -40,7 +40,7 @@ class Emitter:
         return ir.Operation.create(name, results=results, operands=operands, attributes=attributes or {}, regions=regions,
                                    loc=self.location, ip=self.ip)
 
-    def int(self, value: int, type_: Any = None) -> Any:
+    def number(self, value: int, type_: Any = None) -> Any:
         type_ = type_ or self.i32
         return self.op("arith.constant", [type_], [], {"value": ir.IntegerAttr.get(type_, value)}).result
 
@@ -62,7 +62,7 @@ class Emitter:
         i64 = ir.IntegerType.get_signless(64)
         array = self.alloc(ttg.MemDescType.of([count, 1], i64, self.flat, True))
         for i in range(count):
-            self.op("ttng.init_barrier", [], [self.index(array, self.int(i))], {"count": self.attr(arrivals)})
+            self.op("ttng.init_barrier", [], [self.index(array, self.number(i))], {"count": self.attr(arrivals)})
         return array
 
     def index(self, array: Any, stage: Any) -> Any:
@@ -111,13 +111,13 @@ class Cluster:
         if flags is None:
             return None
         rank = e.op("ttng.cluster_rank", [e.i32], []).result
-        zero = e.int(0)
+        zero = e.number(0)
 
         def is_set(mask: int, predicate: int = 1) -> Any:
-            return e.compare(predicate, e.binary("andi", flags, e.int(mask)), zero)
+            return e.compare(predicate, e.binary("andi", flags, e.number(mask)), zero)
 
         bits = {load.bit: is_set(1 << load.bit) for ring in rings for load in ring.loads if load.bit is not None}
-        return Cluster(rank, e.binary("xori", rank, e.int(1)), bits, {id(r): (is_set(r.mask), is_set(r.mask, 0)) for r in rings if r.mask})
+        return Cluster(rank, e.binary("xori", rank, e.number(1)), bits, {id(r): (is_set(r.mask), is_set(r.mask, 0)) for r in rings if r.mask})
 
 
 class Half:
@@ -133,7 +133,7 @@ class Half:
         """Emit the function's ops into ``block``, terminator included."""
         self.emitter = Emitter(nodes[0].op.location, ir.InsertionPoint(block))
         for ring in self.rings.rings:
-            self.states[id(ring)] = (self.emitter.int(0), self.emitter.int(self.first_phase))
+            self.states[id(ring)] = (self.emitter.number(0), self.emitter.number(self.first_phase))
         self.start()
         self.emit_block(nodes)
         self.finish()
@@ -169,12 +169,12 @@ class Half:
         if not ring.reused:
             return stage, phase
         if ring.depth == 1:
-            self.states[id(ring)] = (stage, e.binary("xori", phase, e.int(1)))
+            self.states[id(ring)] = (stage, e.binary("xori", phase, e.number(1)))
             return stage, phase
-        following = e.binary("addi", stage, e.int(1))
-        wraps = e.compare(0, following, e.int(ring.depth))
-        turned = e.binary("xori", phase, e.int(1))
-        self.states[id(ring)] = (e.op("arith.select", [e.i32], [wraps, e.int(0), following]).result,
+        following = e.binary("addi", stage, e.number(1))
+        wraps = e.compare(0, following, e.number(ring.depth))
+        turned = e.binary("xori", phase, e.number(1))
+        self.states[id(ring)] = (e.op("arith.select", [e.i32], [wraps, e.number(0), following]).result,
                                  e.op("arith.select", [e.i32], [wraps, turned, phase]).result)
         return stage, phase
 
@@ -273,7 +273,7 @@ class Producer(Half):
         if ring.reused:
             e.wait(ring.empty, stage, phase)
         full = e.index(ring.full, stage)
-        true = e.int(1, e.i1)
+        true = e.number(1, e.i1)
         e.op("ttng.barrier_expect", [], [full, true], {"size": e.attr(ring.stage_bytes)})
         for load, buffer in zip(group.loads, ring.buffers):
             desc, *coords = load.node.operands
@@ -301,14 +301,14 @@ class Producer(Half):
             at = list(coords)
             place = len(at) - len(t.shape) + dim
             if number:
-                at[place] = e.binary("addi", at[place], e.int(size))
+                at[place] = e.binary("addi", at[place], e.number(size))
             e.op("ttng.async_tma_copy_global_to_local", [], [desc, full, part, true, *at], {**attributes, "multicast": e.attr(3)})
 
         def whole() -> None:
             e.op("ttng.async_tma_copy_global_to_local", [], operands, attributes)
 
         def mine() -> None:
-            self._either(e.compare(0, cluster.rank, e.int(0)), lambda: half(0), lambda: half(1))
+            self._either(e.compare(0, cluster.rank, e.number(0)), lambda: half(0), lambda: half(1))
 
         self._either(cluster.bits[load.bit], mine, whole)
 
@@ -543,7 +543,7 @@ class Consumers(Half):
             # the last round's products are older than those of this round
             self._wait([], len(self.flying))
             for group, stage in free:
-                self.emitter.arrive(group.ring, stage, self.emitter.compare(5, stage, self.emitter.int(0)), self.cluster)
+                self.emitter.arrive(group.ring, stage, self.emitter.compare(5, stage, self.emitter.number(0)), self.cluster)
 
     def _stays_in_flight(self, node: Node, body: Region) -> bool:
         """Whether nothing in the loop but the same product of the next round reads this one's result, nor anything but it its stage."""
@@ -593,12 +593,12 @@ class Consumers(Half):
             self.flying = []
             return [self.held.pop(id(g)).stage for g in groups]
 
-        stages = self.emit_for(node, list(range(len(node.results))), [e.int(-1) for _ in groups], begin, end)
+        stages = self.emit_for(node, list(range(len(node.results))), [e.number(-1) for _ in groups], begin, end)
         self.free = outer
         if free:
             self._wait([node.results[body.ops[-1].operands.index(n.results[0])] for n in free], 0)
             for group, stage in zip(groups, stages):
-                e.arrive(group.ring, stage, e.compare(5, stage, e.int(0)), self.cluster)
+                e.arrive(group.ring, stage, e.compare(5, stage, e.number(0)), self.cluster)
 
     def _stores_done(self, complete: bool = False) -> None:
         """Wait until the bulk stores so far have read shared memory, or also written theirs."""

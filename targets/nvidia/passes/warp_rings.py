@@ -136,7 +136,7 @@ class Rings:
             owners = {id(o): o for r in readers if (o := region_ancestor(r, region)) is not None}
             if not owners:
                 raise NotSpecialised("a load whose data nothing reads")
-            first = min(owners.values(), key=lambda n: region.ops.index(n))
+            first = min(owners.values(), key=region.ops.index)
             by_reader.setdefault((id(region), id(first)), []).append(load)
         rings: dict[Any, Ring] = {}
         for loads in by_reader.values():

@@ -114,7 +114,7 @@ def run(text: str, passes: tuple[str, ...], num_warps: int = 8, num_stages: int 
     ctx = pass_context(selection, make_options(selection, {"num_warps": num_warps, "num_stages": num_stages}), "kernel")
     module = ir.Module.parse(text)
     count = text.split("sym_name")[0].split("function_type")[1].count("!")
-    ctx.metadata["host"] = {"expressions": [], "guards": [], "choices": [], "descriptors": [{"shape": [0, 0], "box": [], "swizzle": 0, "name": f"d{i}"} for i in range(count)]}
+    ctx.metadata["host"] = {"expressions": [], "guards": [], "choices": [], "descriptors": [{"shape": [0, 0], "box": [], "swizzle": 0, "name": f"d{i}", "argument": i} for i in range(count)]}
     shared = set(BEFORE) - {"use_warp_group_dots"}
     for name in passes:
         run_passes(module, [shared_pass(name) if name in shared else lazy_pass(name, f"{_NVIDIA}{name}:run")], ctx)
