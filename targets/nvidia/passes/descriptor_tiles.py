@@ -232,7 +232,8 @@ def _may_hold(d: Dim, m: Monomial, quotient: Poly, masked: set[int]) -> bool:
         return False  # its coordinate counts from the mask's lower bound
     if quotient.constant is not None:
         return quotient.constant > 0
-    return d.stride != ONE or (len(m) == 1 and m[0].kind == "arg" and m[0].bits <= 32)
+    # a coordinate that an argument moves forwards: with one that it moves back, it would begin below 0
+    return d.stride != ONE or (len(m) == 1 and m[0].kind == "arg" and m[0].bits <= 32 and quotient.single[1] > 0)
 
 
 def _further_dims(scalar: Poly) -> tuple[list[Dim], Poly]:
