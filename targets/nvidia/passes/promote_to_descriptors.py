@@ -26,6 +26,7 @@ from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.descriptor_tiles import Dim, Tile, Unobserved, match
 from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, INT32_MAX, NO_ALIAS, UNBOUNDED, WHAT, Host, Refused
 from tilewright.targets.nvidia.passes.kernel_memory import memory_of
+from tilewright.targets.nvidia.passes.use_warp_group_dots import plan_of
 
 _MIN_ROW_BYTES = 16  # of a box (cuTensorMapEncodeTiled)
 _MAX_TILE_BYTES = 128 * 1024  # of one tile: it must lie in shared memory, beside others
@@ -61,6 +62,11 @@ class Promoter:
         self.affine = Affine(function)
         self.host = Host(ctx)
         self.memory = memory_of(function, self.host)
+        # tiles go by bulk copies only where warp_specialize.py will find products of four or eight warps to feed
+        # (without an option num_warps, as in tests of this pass alone, any dot will do)
+        warps = getattr(ctx.options, "num_warps", None)
+        self.has_products = warps is None or (warps in (4, 8) and any(
+            n.name == "tt.dot" and plan_of(n, warps) is not None for n in function.nodes()))
         self.descriptors: dict[Any, _Descriptor] = {}
         self.promoted: set[int] = set()  # ids of the nodes of promoted loads
 
@@ -106,6 +112,8 @@ class Promoter:
     def _plan_load(self, node: Node) -> tuple[Tile, set[int]]:
         if not self._feeds_dot(node.results[0]):
             raise Refused("it feeds no dot")
+        if not self.has_products:
+            raise Refused("no dot of the kernel is a product of warp groups, which need copies of their own")
         if node.bool_attr("is_volatile") or node.str_attr("cache") == "cv":
             raise Refused("it is volatile")
         _, has_mask, has_other = node.ints_attr("operandSegmentSizes")

@@ -253,6 +253,12 @@ class Producer(Half):
         super().__init__(function, rings)
         self.needed, self.cluster = needed, cluster
 
+    def start(self) -> None:
+        """The tensor maps are on their way while the first coordinates are computed."""
+        ops = [n for n in self.function.nodes() if n.name in ("tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce")]
+        for desc in dict.fromkeys(n.operands[0] for n in ops):
+            self.emitter.op("ttng.prefetch_tensormap", [], [desc])
+
     def emit(self, node: Node) -> None:
         if id(node) not in self.needed.ops:
             return

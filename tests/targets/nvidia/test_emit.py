@@ -80,3 +80,40 @@ def test_architectures():
         resolve_arch("sm_70")
     assert capabilities("sm_90a").max_shared_bytes == 232448 and capabilities(80).max_shared_bytes == 166912
     assert "nvidia.mma_m16n8k16_bf16" in capabilities("sm_80").matrix_ops
+
+
+LOADING = """.version 8.4
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p)
+.reqntid 128
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<4>;
+	.reg .b64 %rd<2>;
+	ld.param.b64 %rd1, [p];
+	mov.b32 %r3, 0;
+$L__BB0_1:
+	ld.global.b32 %r1, [%rd1];
+	ld.global.b32 %r2, [%rd1+4];
+	add.s32 %r3, %r3, %r1;
+	add.s32 %r3, %r3, %r2;
+	setp.ne.s32 %p1, %r3, 7;
+	@%p1 bra 	$L__BB0_1;
+	st.global.b32 [%rd1], %r3;
+	ret;
+}
+"""
+
+
+def test_loops_that_load_several_times_may_use_64_registers():
+    from tilewright.targets.nvidia.emit import with_room_for_loads
+
+    assert ".reqntid 128\n.minnctapersm 8\n" in with_room_for_loads(LOADING)
+    one = LOADING.replace("	ld.global.b32 %r2, [%rd1+4];\n", "	mov.b32 %r2, 0;\n")
+    outside = LOADING.replace("	ld.global.b32 %r2, [%rd1+4];\n", "").replace("	st.global", "	ld.global.b32 %r2, [%rd1+4];\n	st.global")
+    bounded = LOADING.replace(".reqntid 128", ".reqntid 128\n.minnctapersm 2")
+    wide = LOADING.replace(".reqntid 128", ".reqntid 2048")
+    assert [with_room_for_loads(text) for text in (one, outside, bounded, wide)] == [None] * 4
+    if emit.ptxas():
+        assert emit.assemble(LOADING, "sm_90a")[1]["spills"] == 0
