@@ -28,14 +28,22 @@ from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.passes.warp_registers import OTHERS, fewest_rows, loaded_words, tiles_in_use
 from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS
 
-_OTHER_REGISTERS, _MOST_REGISTERS = 40, 232  # for row sums, addresses and the like; of a consumer's thread
+_MOST_REGISTERS, _ALL_REGISTERS = 232, 255  # of a consumer's thread where two blocks share the registers, and of any
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 
 
 def run(module: Any, ctx: PassContext) -> None:
-    """Before and after: see the module's text. Loops without such a chain stay."""
+    """Before and after: see the module's text. Loops without such a chain stay.
+
+    Raises VariantNeeded where a loop's tiles need more registers than a thread has, and twice as many warps would have them.
+    """
+    for function in functions(module):
+        for node in function.nodes():
+            if node.name == "scf.for":
+                _check_registers(tiles_in_use(function, node), _ALL_REGISTERS, node, ctx)
     done: set[Any] = set()
     while _one(module, ctx, done):
         pass  # the mirror is stale once a loop was rewritten
@@ -83,13 +91,17 @@ def _fits(loop: Node, last: Node, ctx: PassContext) -> bool:
     """
     first = next(n for n in loop.regions[0].ops if n.name == DOT)
     scores, total, operand = (type_info(v.type) for v in (first.results[0], last.results[0], last.operands[0]))
-    words = scores.numel + total.numel + operand.numel * operand.bits // 32
-    needed = words // (32 * ctx.num_warps) + _OTHER_REGISTERS
-    if needed <= _MOST_REGISTERS:
+    words = scores.numel + total.numel + operand.numel * operand.bits // 32 + loaded_words(loop)
+    return _check_registers(words, _MOST_REGISTERS, loop, ctx)
+
+
+def _check_registers(words: int, most: int, loop: Node, ctx: PassContext) -> bool:
+    """Whether a thread's part of ``words`` fits ``most`` registers. Raises VariantNeeded where twice as many warps would have them."""
+    needed = words // (32 * ctx.num_warps) + OTHERS
+    if needed <= most:
         return True
-    rows = min(t.shape[0] for t in (scores, total) if t.shape)
-    if ctx.num_warps == 4 and rows >= 128:
-        raise VariantNeeded({"num_warps": 8}, f"a chain of products keeps {needed} registers a thread in use; two warp groups share it")
+    if ctx.num_warps == 4 and fewest_rows(loop) >= 128:
+        raise VariantNeeded({"num_warps": 8}, f"the products of a loop keep {needed} registers a thread in use; two warp groups share them")
     return False
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
-from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names
+from tilewright.dialects.analysis.structure import Function, Node, Region, attribute_names, type_info
 from tilewright.targets.nvidia.passes.store_order import ORDERED
 from tilewright.targets.nvidia.passes.warp_rings import (
     DOT,
@@ -397,14 +398,14 @@ class Consumers(Half):
         if last >= 0:
             self._complete(last + 1)
 
-    def _complete(self, count: int) -> None:
-        """Complete the ``count`` products that were issued first."""
+    def _complete(self, count: int, also: Iterable[Any] = ()) -> None:
+        """Complete the ``count`` products that were issued first; ``also``: other values that are not to be read before."""
         done, self.flying = self.flying[:count], self.flying[count:]
         values: list[Any] = []  # old values whose new ones are tied to the wait
         for f in done:
             values += [] if f.continued else [f.node.results[0]]
             values += self._next_operand(f.node)
-        values = list(dict.fromkeys(values))
+        values = list(dict.fromkeys([*values, *also]))
         self._wait(values, len(self.flying))
         for f in done:
             for group in f.groups:
@@ -437,6 +438,23 @@ class Consumers(Half):
             value = node.operands[0]
             node = self.function.def_node(value)
         return [value] if node is not None and node.region is region and node.name not in _CASTS and value in self.mapping else []
+
+    def _is_added_to(self, value: Any) -> bool:
+        """Whether a product adds to this value in the registers in which it is made."""
+        return any((user.name == DOT and i == 2 and len(user.operands) == 3) or (user.name == "ttg.convert_layout" and self._is_added_to(user.results[0]))
+                   for user, i in self.function.uses(value))
+
+    def _clone_after_products(self, node: Node) -> None:
+        """An op that writes what a product will add to: ptxas allows that while no product runs, or else waits by itself (C7517)."""
+        before = dict(self.mapping)
+        own = [v for v in node.operands if type_info(v.type).shape is not None and ((d := self.function.def_node(v)) is None or d.name != "arith.constant")]
+        self._complete(len(self.flying), own)
+        self.clone(node)
+        for v in own:  # what was made outside a loop is not to be known by what a wait inside gave
+            if v in before:
+                self.mapping[v] = before[v]
+            else:
+                self.mapping.pop(v, None)
 
     def drain(self) -> None:
         if self.flying:
@@ -478,7 +496,9 @@ class Consumers(Half):
         if name == DOT:
             self._dot(node)
             return
-        if name == "scf.for":
+        if self.flying and any(self._is_added_to(v) for v in node.results):
+            self._clone_after_products(node)
+        elif name == "scf.for":
             self._for(node)
         elif name == "scf.if":
             self.drain()
