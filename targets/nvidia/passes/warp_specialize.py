@@ -27,7 +27,7 @@ from tilewright.dialects.analysis.structure import Function, Node, functions, ty
 from tilewright.dialects.encodings import mma_row
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pass_runner import place_of
-from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
+from tilewright.dialects.passes.allocate_shared_memory import hooks_of, memdesc_bytes, scratch_of
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes import store_order
 from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS
@@ -72,7 +72,7 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     store_types = {id(node): _store_memory(node) for node in stores}
     # stores of one kind of tile share a buffer: each waits until the one before has been read
     kinds = {str(t): t for t in store_types.values()}
-    others = sum(map(memdesc_bytes, kinds.values())) + _other_buffers(function, rings)
+    others = sum(map(memdesc_bytes, kinds.values())) + _other_buffers(function, rings) + _scratch(function, stores, ctx)
     _fit(rings.rings, others, ctx)
     used = others + sum(r.depth * r.stage_bytes for r in rings.rings) + _MARGIN
     # two small blocks hide each other's beginnings and ends
@@ -120,6 +120,13 @@ def _store_memory(node: Any) -> Any:
 def _other_buffers(function: Function, rings: Rings) -> int:
     filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
     return sum(memdesc_bytes(ttg.MemDescType(n.results[0].type)) for n in function.nodes() if n.name == "ttg.local_alloc" and id(n) not in filled)
+
+
+def _scratch(function: Function, stores: list[Node], ctx: PassContext) -> int:
+    """The most that an op needs while it runs. What a bulk store's tile is converted to does not matter: any layout can be stored."""
+    skipped = {id(node) for s in stores if (node := function.def_node(s.operands[1])) is not None and len(function.uses(s.operands[1])) == 1}
+    hooks = hooks_of(ctx)
+    return max((scratch_of(n, hooks) for n in function.nodes() if not n.regions and id(n) not in skipped), default=0)
 
 
 def _fit(rings: list[Ring], others: int, ctx: PassContext) -> None:
