@@ -30,6 +30,8 @@ from tilewright.targets.nvidia.passes.use_warp_group_dots import plan_of
 
 _MIN_ROW_BYTES = 16  # of a box (cuTensorMapEncodeTiled)
 _MAX_TILE_BYTES = 128 * 1024  # of one tile: it must lie in shared memory, beside others
+_STAGES = 3  # of the loads', for which stores leave shared memory
+_MARGIN = 8192  # bytes of shared memory for barriers, conversions and reductions
 _BITS = (8, 16, 32, 64)
 # what may stand between a load and its dot: the tile stays what it is
 _CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
@@ -54,6 +56,11 @@ class _Descriptor:
     no_alias: set[int]
 
 
+def _tile_bytes(node: Node) -> int:
+    info = type_info(node.operands[0].type)
+    return info.numel * (info.pointee_bits or 0) // 8
+
+
 class Promoter:
     """Decides and rewrites one kernel."""
 
@@ -67,6 +74,9 @@ class Promoter:
         warps = getattr(ctx.options, "num_warps", None)
         self.has_products = warps is None or (warps in (4, 8) and any(
             n.name == "tt.dot" and plan_of(n, warps) is not None for n in function.nodes()))
+        # shared memory: bytes of the loads' tiles (one stage), of the stores' so far, and what there is
+        self.loaded = self.stored = 0
+        self.shared_limit, self.stages = int(ctx.capabilities.max_shared_bytes) - _MARGIN, ctx.num_stages
         self.descriptors: dict[Any, _Descriptor] = {}
         self.promoted: set[int] = set()  # ids of the nodes of promoted loads
 
@@ -78,6 +88,7 @@ class Promoter:
                 self._decide(node, plans, self._plan_load)
         if plans:
             self.promoted = {id(node) for node, *_ in plans}
+            self.loaded = sum(_tile_bytes(node) for node, *_ in plans)
             for node in accesses:
                 if node.name == "tt.store":
                     self._decide(node, plans, self._plan_store)
@@ -144,10 +155,19 @@ class Promoter:
             if parent.parent.name == "scf.for" and parent not in changes:
                 raise Refused("a loop stores to one place again and again, and copies may overtake each other")
             parent = parent.parent.region
+        self._room(node)
         self._guards(tile, self._what(node, base))
         # what only promoted loads read is guarded from their side
         others = {a for a, nodes in memory.reads.items() if any(id(n) not in self.promoted for n in nodes)} | set(memory.writes)
         return tile, others - {base}
+
+    def _room(self, node: Node) -> None:
+        """Refuse stores through shared memory that would leave too little of it to the loads."""
+        needed, limit = self.loaded * min(self.stages, _STAGES) + self.stored + _tile_bytes(node), self.shared_limit
+        if needed > limit:
+            raise Refused(f"its tile, those of other stores and {min(self.stages, _STAGES)} stages of the loads' would take {needed} bytes of shared "
+                          f"memory, {limit} are there")
+        self.stored += _tile_bytes(node)
 
     def _tile(self, node: Node, mask: Any | None) -> Tile:
         """What loads and stores have in common."""
