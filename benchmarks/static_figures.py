@@ -70,7 +70,7 @@ def configurations() -> dict[str, tuple[str, int]]:
 
 
 def figures(ptx: str, assembler: str) -> dict[str, Any]:
-    """``regs`` a thread, ``spills`` (bytes stored and loaded), ``serialised``: ptxas' warning C7510 in full, or "". Of any compiler's PTX."""
+    """``regs`` a thread, ``spills`` (bytes stored and loaded), ``serialised``: ptxas' words (C7510 to C7515), or "". Of any compiler's PTX."""
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as f:
         f.write(ptx)
         f.flush()
@@ -79,7 +79,7 @@ def figures(ptx: str, assembler: str) -> dict[str, Any]:
     used = re.search(r"Used (\d+) registers", log)
     if done.returncode or used is None:
         raise RuntimeError(f"ptxas: {log.splitlines()[0] if log else 'no output'}")
-    serialised = next((line for line in log.splitlines() if "C7510" in line or "wgmma" in line.lower() and "serializ" in line.lower()), "")
+    serialised = next((line for line in log.splitlines() if "wgmma" in line and "serialized" in line), "")
     return {"regs": int(used.group(1)), "spills": sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log)),
             "serialised": serialised}
 

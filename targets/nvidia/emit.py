@@ -115,8 +115,8 @@ def with_room_for_loads(ptx: str) -> str | None:
 
 
 def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """The cubin and ptxas' figures: ``registers``, ``spills`` (bytes stored and loaded), ``stack`` (bytes); where it says that
-    it had to run warp-group products one by one, ``wgmma_serialized``: its words.
+    """The cubin and ptxas' figures: ``registers``, ``spills`` (bytes stored and loaded), ``stack`` (bytes), and those of its words
+    that ``resource_usage`` keeps.
 
     Raises AssemblerNotFoundError where there is no ptxas, OutOfResources where the kernel does not fit, else
     InternalCompilerError with the first error line.
@@ -198,12 +198,16 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
 
 
 def resource_usage(log: str) -> dict[str, Any]:
-    """Figures in the output of ``ptxas -v``, and what it says of warp-group products that it had to serialise (C7510) or to wait
-    for by itself (C7517), since a register of a group in flight is touched, and of register counts that it did not move (C7508)."""
+    """Figures in the output of ``ptxas -v``, and what it says, each where it says so: ``wgmma_serialized``: why it runs each
+    warp-group product to its end before the next begins (C7510 to C7515); ``wgmma_injected``: waits and arrivals that it added by
+    itself (C7517, C7519), since a register of a group in flight is touched; ``setmaxnreg_ignored``: register counts that it did
+    not move (C7508)."""
     usage: dict[str, Any] = {"registers": 0, "spills": 0, "stack": 0}
-    warnings = re.findall(r"^.*\(C75\d\d\).*(?:wgmma|warpgroup).*$", log, re.M)
-    if warnings:
-        usage["wgmma_serialized"] = "\n".join(line.strip() for line in warnings)
+    said = [line.strip() for line in re.findall(r"^.*\(C75\d\d\).*(?:wgmma|warpgroup).*$", log, re.M)]
+    for key, lines in (("wgmma_serialized", [line for line in said if "serialized" in line]),
+                       ("wgmma_injected", [line for line in said if "serialized" not in line])):
+        if lines:
+            usage[key] = "\n".join(lines)
     ignored = re.search(r"^.*\(C7508\).*setmaxnreg.*$", log, re.M)
     if ignored:
         usage["setmaxnreg_ignored"] = ignored.group(0).strip()

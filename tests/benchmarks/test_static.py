@@ -1,6 +1,6 @@
 """Registers, spills and serialised WGMMAs of the benchmark configurations on sm_90a, beside Triton's committed figures; no GPU.
 
-Where Triton spills nothing, neither do we; every block fits; ptxas serialises no WGMMA (its warning C7510). The first candidate of each
+Where Triton spills nothing, neither do we; every block fits; ptxas serialises no WGMMA (its warnings C7510 to C7515). The first candidate of each
 case runs always, the others as slow tests. ``python benchmarks/static_figures.py`` prints all the figures.
 """
 

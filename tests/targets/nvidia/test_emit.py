@@ -68,9 +68,10 @@ def test_assembler_errors_name_the_line():
 def test_resource_usage_text():
     log = "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 40 registers, 2 barriers"
     assert emit.resource_usage(log) == {"registers": 40, "spills": 20, "stack": 16}
-    for warning in ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in function 'k'",
-                    "ptxas info    : (C7517) wgmma.wait_group is injected in around line 100 by compiler"):
-        assert emit.resource_usage(f"{log}\n{warning}\n")["wgmma_serialized"] == warning
+    serialised = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to x in function 'k'"
+    injected = "ptxas info    : (C7517) wgmma.wait_group is injected in around line 100 by compiler"
+    found = emit.resource_usage(f"{log}\n{injected}\n{serialised}\n")
+    assert found["wgmma_serialized"] == serialised and found["wgmma_injected"] == injected
 
 
 def test_architectures():
