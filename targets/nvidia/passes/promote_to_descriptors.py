@@ -76,7 +76,8 @@ class Promoter:
             n.name == "tt.dot" and plan_of(n, warps) is not None for n in function.nodes()))
         # shared memory: bytes of the loads' tiles (one stage), of the stores' so far, and what there is
         self.loaded = self.stored = 0
-        self.shared_limit, self.stages = int(ctx.capabilities.max_shared_bytes) - _MARGIN, ctx.num_stages
+        self.shared_limit = int(ctx.capabilities.max_shared_bytes) - _MARGIN
+        self.stages = getattr(ctx.options, "num_stages", _STAGES)
         self.descriptors: dict[Any, _Descriptor] = {}
         self.promoted: set[int] = set()  # ids of the nodes of promoted loads
 
