@@ -43,6 +43,7 @@ class Function:
     argument_slots: list[int]
     constants: list[Any]  # initial env
     blocks: list[Block]
+    own: list[tuple[int, int]] = field(default_factory=list)  # (slot of a constant address, bytes): each block of a group has its own
 
 
 def reverse_post_order(successors: Sequence[Sequence[int]]) -> list[int]:
@@ -119,6 +120,7 @@ class _Decoder:
         self.types: dict[Any, VType] = {}
         self.waiting: set[Any] = set()  # the runs that return the threads that go on
         self.true = np.ones(threads, bool)
+        self.own: list[tuple[int, int]] = []
 
     def slot(self, value: Any) -> int:
         s = self.slots.get(value)
@@ -231,6 +233,7 @@ class _Decoder:
             raise SimtError("an alloca of a size that is not constant")
         t = self.type_of(ir.TypeAttr(op.attributes["elem_type"]).value)
         size = -(-t.nbytes * count // 16) * 16
+        self.own.append((self.slot(op.results[0]), size * self.threads))
         self.set_constant(op, self.executor.local_memory(size) + np.arange(self.threads, dtype=np.uint64) * np.uint64(size))
 
     def load(self, op: Any) -> Run:
@@ -379,7 +382,7 @@ class _Decoder:
         results = [self.slot(r) for r in op.results]
 
         def run(env: list[Any], m: Machine) -> None:
-            out = executor.call(function, [env[a] for a in args], m.mask)
+            out = executor.call(function, [env[a] for a in args], m)
             for s, value in zip(results, out or []):
                 env[s] = value
         return run
@@ -453,7 +456,7 @@ def decode_function(executor: Any, func: Any, threads: int) -> Function:
     order = reverse_post_order([[position[s] for s in ops[-1].successors] for ops in per_block])
     arguments = list(blocks[0].arguments)
     out = Function(func.attributes["sym_name"].value, [vtype(a.type) for a in arguments],
-                   [decoder.slot(a) for a in arguments], decoder.constants, [])
+                   [decoder.slot(a) for a in arguments], decoder.constants, [], decoder.own)
     ends: list[tuple[Block, Any]] = []
     # Constants first: an op may come before its constant's block in the order.
     for ops in per_block:

@@ -1,18 +1,23 @@
-"""Decode an LLVM-dialect kernel once into Python closures, then run them block by block for every program of a grid."""
+"""Decode an LLVM-dialect kernel once into Python closures, then run them block by block, or by groups of blocks, for every program
+of a grid.
+
+Threads run together until they part; those held at an operation that waits are asked again once others have run. The blocks of a group
+take turns in the same way: each runs until all its threads wait.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt.decode import Function, decode_function, reverse_post_order
-from tilewright.dialects.simt.machine import Machine, threads_text
+from tilewright.dialects.simt.machine import Group, Machine, threads_text
 from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError, address_range, process_ranges
 from tilewright.dialects.simt.values import VType, f32_to_bf16, merge
 
@@ -50,6 +55,14 @@ class CallInfo:
 Semantics = Mapping[Any, Callable[[CallInfo], Callable[..., Any]]]
 
 
+class Stuck(NamedTuple):
+    """All threads of a block that are left wait; ``moved``: some thread went on since it was stuck before."""
+
+    moved: bool
+    waiting: dict[int, Array]  # block of the function → threads
+    reasons: dict[int, str]
+
+
 class SimtExecutor:
     """Runs ``kernel`` of ``module`` (after lowering to the LLVM dialect).
 
@@ -58,7 +71,8 @@ class SimtExecutor:
     then patterns in order. LLVM's own intrinsics (``llvm.fma``, …) are known.
     check_races: shared-memory accesses of two warps at one byte, one of them a write, with no barrier in between, are
     errors. check_uninitialised: so are reads of shared bytes that nothing wrote (they hold 0xff, NaN, otherwise).
-    max_steps: blocks entered by one program before it counts as hanging.
+    max_steps: basic blocks entered by one program before it counts as hanging.
+    group: blocks that run together; the n-th group are the programs group·n and on, x fastest.
 
     Raises SimtError for what the semantics do not know (at construction) and for what a GPU must not do (at run).
     Must be constructed inside ``mlir_context()``; ``run`` needs no MLIR.
@@ -66,9 +80,10 @@ class SimtExecutor:
 
     def __init__(self, module: Any, kernel: str, num_threads: int, warp_size: int, shared_bytes: int,
                  semantics: Semantics | None = None, *, check_races: bool = True, check_uninitialised: bool = False,
-                 max_steps: int = 1_000_000):
+                 max_steps: int = 1_000_000, group: int = 1):
         if num_threads % warp_size:
             raise SimtError(f"{num_threads} threads are not a whole number of warps of {warp_size}")
+        self._blocks = group
         self._semantics = semantics or {}
         self._max_steps = max_steps
         self._functions: dict[str, Any] = {}
@@ -85,7 +100,8 @@ class SimtExecutor:
                 static += self._place_global(op, name, shared_bytes + static)
         if kernel not in self._functions:
             raise SimtError(f"no function {kernel!r}; the module has {', '.join(self._functions) or 'none'}")
-        self.machine = Machine(num_threads, warp_size, shared_bytes + static, check_races, check_uninitialised)
+        self.group = Group(group, num_threads, warp_size, shared_bytes + static, check_races, check_uninitialised)
+        self.machine = self.group.machines[0]
         self.kernel = self._decode(kernel)
 
     def _place_global(self, op: Any, name: str, shared_end: int) -> int:
@@ -117,8 +133,8 @@ class SimtExecutor:
         return self._decode(name) if op is not None and len(op.regions[0].blocks) else None
 
     def local_memory(self, size: int) -> np.uint64:
-        """Address of fresh memory of ``size`` bytes a thread."""
-        data = np.zeros(size * self.num_threads + 16, np.uint8)
+        """Address of fresh memory of ``size`` bytes a thread, for each block of a group one after the other."""
+        data = np.zeros(size * self.num_threads * self._blocks + 16, np.uint8)
         base = data.__array_interface__["data"][0]
         self._global_buffers.append((base, data.nbytes, data))
         return np.uint64(-(-base // 16) * 16)
@@ -154,19 +170,39 @@ class SimtExecutor:
                 objects[address] = arg.value
                 arg = address
             values.append(self._argument(i, arg, t, ranges))
-        machine = self.machine
-        machine.memory.set_ranges(process_ranges() if whole_process else ranges)
+        self.machine.memory.set_ranges(process_ranges() if whole_process else ranges)
         gx, gy, gz = (*grid, 1, 1, 1)[:3]
-        machine.grid = (gx, gy, gz)
+        for machine in self.group.machines:
+            machine.grid, machine.objects = (gx, gy, gz), objects
         if programs is None:
             programs = ((x, y, z) for z, y, x in itertools.product(range(gz), range(gy), range(gx)))
+        left = iter(programs)
         with np.errstate(all="ignore"):
-            for program in programs:
-                machine.start_block(program)
-                everyone = np.ones(self.num_threads, bool)
-                machine.objects = objects
-                self.call(self.kernel, values, everyone)
-                machine.finish_block()
+            while together := tuple(itertools.islice(left, self._blocks)):
+                if len(together) < self._blocks:
+                    raise SimtError(f"blocks run in groups of {self._blocks}, and the last of the grid {(gx, gy, gz)} has {len(together)}")
+                self.group.start(together)
+                self._run_group(values)
+                self.group.finish()
+
+    def _run_group(self, values: Sequence[Any]) -> None:
+        """The group's blocks in turns, each until all its threads wait."""
+        everyone = np.ones(self.num_threads, bool)
+        running = {m: self._steps(m, self.kernel, values, everyone, kernel=True) for m in self.group.machines}
+        stuck: dict[Machine, Stuck] = {}  # those that have waited since something happened
+        while running:
+            for machine, steps in list(running.items()):
+                try:
+                    found = next(steps)
+                except StopIteration:
+                    del running[machine]
+                    stuck = {}
+                    continue
+                if found.moved:
+                    stuck = {}
+                stuck[machine] = found
+                if len(stuck) == len(running) and not any(s.moved for s in stuck.values()):
+                    raise self._deadlock(self.kernel, list(stuck.items()))
 
     def _argument(self, index: int, arg: Any, t: VType, ranges: list[tuple[int, int, Any]]) -> Array:
         if t.kind == "ptr":
@@ -187,10 +223,21 @@ class SimtExecutor:
             return np.full(self.num_threads, arg, t.dtype)
         raise SimtError(f"argument {index} has type {t}, which no kernel takes")
 
-    def call(self, function: Function, args: Sequence[Any], mask: Array) -> list[Any] | None:
-        """Run a function for the threads in ``mask``; their values on return, merged over threads."""
-        machine = self.machine
+    def call(self, function: Function, args: Sequence[Any], machine: Machine) -> list[Any] | None:
+        """Run a function for the active threads; their values on return, merged over threads."""
+        try:
+            found = next(self._steps(machine, function, args, machine.mask))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        raise self._deadlock(function, [(machine, found)])  # other blocks do not run while a function is called
+
+    def _steps(self, machine: Machine, function: Function, args: Sequence[Any], mask: Array,
+               kernel: bool = False) -> Generator[Stuck, None, list[Any] | None]:
+        """Run a function for the threads in ``mask``, stopping where all that are left wait; what ``call`` returns."""
         env = function.constants.copy()
+        if machine.rank:
+            for slot, size in function.own:
+                env[slot] = env[slot] + np.uint64(machine.rank * size)
         for slot, value in zip(function.argument_slots, args):
             env[slot] = value
         saved = machine.mask, machine.full
@@ -199,25 +246,27 @@ class SimtExecutor:
         polled: dict[int, Array] = {}  # those asked again since something else ran
         reasons: dict[int, str] = {}
         returned: list[Any] | None = None
-        steps = 0
+        steps, moved = 0, False
         blocks = function.blocks
         while pending or waiting:
             if not pending:
                 index = next((i for i in sorted(waiting) if i not in polled), -1)
                 if index < 0:
-                    raise self._deadlock(function, waiting, reasons)
+                    yield Stuck(moved, waiting, reasons)
+                    polled, moved = {}, False
+                    continue
                 active = polled[index] = waiting.pop(index)
             else:
                 index = min(pending)
                 active = pending.pop(index)
-                polled = {}
+                polled, moved = {}, True
             machine.others_wait = bool(waiting)
             machine.mask = active
             machine.full = bool(active.all())
             steps += 1
             if steps > self._max_steps:
                 raise self._located(SimtError(f"more than {self._max_steps} basic blocks entered: does the kernel hang?"),
-                                    function, index, None)
+                                    machine, function, index, None)
             run = None
             try:
                 if machine.full:
@@ -233,6 +282,8 @@ class SimtExecutor:
                 run = None
                 for target, taken, moves in blocks[index].terminator(env, machine):
                     if target < 0:
+                        if kernel:
+                            machine.exited |= taken
                         values = [env[s] for s, _ in moves]
                         returned = values if returned is None else [merge(taken, n, o) for n, o in zip(values, returned)]
                         continue
@@ -248,29 +299,31 @@ class SimtExecutor:
                     before_mask = pending.get(target)
                     pending[target] = taken if before_mask is None else before_mask | taken
             except SimtError as e:
-                raise self._located(e, function, index, run) from None
+                raise self._located(e, machine, function, index, run) from None
             except Exception as e:
-                raise self._located(SimtError(f"{type(e).__name__}: {e}"), function, index, run) from e
+                raise self._located(SimtError(f"{type(e).__name__}: {e}"), machine, function, index, run) from e
         machine.mask, machine.full = saved
         return returned
 
-    def _deadlock(self, function: Function, waiting: dict[int, Array], reasons: dict[int, str]) -> SimtError:
-        lines = []
-        for index, threads in sorted(waiting.items()):
-            block = function.blocks[index]
-            lines.append(f"\n  {threads_text(threads)} at {block.names[block.terminator][1]}: {reasons[index]}")
-        error = SimtError(f"deadlock: all threads that are left wait [program {self.machine.program_ids}, {function.name}]" + "".join(lines))
+    def _deadlock(self, function: Function, blocks: list[tuple[Machine, Stuck]]) -> SimtError:
+        text = "deadlock: all threads that are left wait"
+        for machine, stuck in blocks:
+            text += ("\nand" if machine is not blocks[0][0] else "") + f" [program {machine.program_ids}, {function.name}]"
+            for index, threads in sorted(stuck.waiting.items()):
+                block = function.blocks[index]
+                text += f"\n  {threads_text(threads)} at {block.names[block.terminator][1]}: {stuck.reasons[index]}"
+        error = SimtError(text)
         error.located = True  # type: ignore[attr-defined]
         return error
 
-    def _located(self, error: SimtError, function: Function, index: int, run: Any) -> SimtError:
+    def _located(self, error: SimtError, machine: Machine, function: Function, index: int, run: Any) -> SimtError:
         if getattr(error, "located", False):
             return error
         block = function.blocks[index]
         if run is None and block.waits:
             run = block.terminator
         where = "at the end of a block" if run is None else block.describe(run)
-        out = SimtError(f"{error} [program {self.machine.program_ids}, {function.name}, {where}]")
+        out = SimtError(f"{error} [program {machine.program_ids}, {function.name}, {where}]")
         out.located = True  # type: ignore[attr-defined]
         return out
 

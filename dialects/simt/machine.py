@@ -1,38 +1,77 @@
-"""The state of one running block, as memory operations and a target's semantics see it."""
+"""The state of one running block, as memory operations and a target's semantics see it, and of a group of blocks that run together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.dialects.simt.memory import SHARED_WINDOW, GlobalMemory, SharedMemory, SimtError
-from tilewright.dialects.simt.order import Clock
+from tilewright.dialects.simt.order import Clock, Order
 from tilewright.dialects.simt.values import VType, from_bytes, from_float, signed, to_bytes, to_float
 
 Array = Any
 
 
+class Group:
+    """Blocks that run together and may reach one another's shared memory through a target's semantics; mostly one alone.
+
+    Public to semantics: ``machines`` (one a block, by ``rank``), ``order`` (of the warps of all), ``state`` (what semantics keep of the
+    running group, by name; ``finish(group)`` is called at its end), ``counts`` (how often what was done, over all groups; semantics
+    may add to it).
+    """
+
+    def __init__(self, blocks: int, num_threads: int, warp_size: int, shared_bytes: int, check_races: bool, check_uninitialised: bool):
+        warps = -(-num_threads // warp_size)
+        self.order = Order(blocks * warps, warps)
+        self.state: dict[str, Any] = {}
+        self.counts: dict[str, int] = {}
+        memory, output = GlobalMemory(), []  # type: ignore[var-annotated]
+        self.machines = [Machine(self, rank, num_threads, warp_size, memory, output,
+                                 SharedMemory(shared_bytes, warps, check_races, check_uninitialised, self.order, rank * warps))
+                         for rank in range(blocks)]
+
+    def start(self, programs: Sequence[tuple[int, int, int]]) -> None:
+        self.state = {}
+        for machine, program in zip(self.machines, programs):
+            machine.start_block(program)
+        self.order.restart()
+
+    def finish(self) -> None:
+        for machine in self.machines:
+            machine.finish_block()
+        for state in self.state.values():
+            state.finish(self)
+
+    def exited(self) -> Array:
+        """bool: which threads have ended, block after block."""
+        return self.machines[0].exited if len(self.machines) == 1 else np.concatenate([m.exited for m in self.machines])
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
 class Machine:
-    """Public to semantics: ``num_threads``, ``warp_size``, ``thread_ids`` (uint32), ``lane_ids``, ``warp_ids``,
-    ``program_ids`` and ``grid`` (three ints), ``mask`` (bool[threads], the active ones), ``full`` (all are), ``output``
+    """Public to semantics: ``num_threads``, ``warp_size``, ``thread_ids`` (uint32), ``lane_ids``, ``warp_ids`` and ``first_warp`` (warps
+    are numbered through the group, as ``shared.order`` counts them), ``group`` and ``rank`` (the block's place there), ``exited``
+    (bool[threads], those that have ended), ``program_ids`` and ``grid`` (three ints), ``mask`` (bool[threads], the active ones), ``full`` (all are), ``output``
     (a list that printing intrinsics append to), ``objects`` (Opaque arguments by address), ``state`` (what a target's semantics
     keep of the running block, by name; ``finish(machine)`` is called at the block's end), ``others_wait`` (some threads are held
     at an operation that waits), ``waits_for`` (what the last one waits for) and the methods below. Memory methods touch active
     threads only."""
 
-    def __init__(self, num_threads: int, warp_size: int, shared_bytes: int, check_races: bool, check_uninitialised: bool):
+    def __init__(self, group: Group, rank: int, num_threads: int, warp_size: int, memory: GlobalMemory, output: list[Any], shared: SharedMemory):
+        self.group, self.rank, self.first_warp = group, rank, shared.warps.start
         self.num_threads, self.warp_size = num_threads, warp_size
         self.thread_ids = np.arange(num_threads, dtype=np.uint32)
         self.lane_ids = self.thread_ids % np.uint32(warp_size)
-        self.warp_ids = (self.thread_ids // np.uint32(warp_size)).astype(np.int16)
+        self.warp_ids = (self.thread_ids // np.uint32(warp_size) + np.uint32(self.first_warp)).astype(np.int16)
         self.program_ids = self.grid = (0, 0, 0)
         self.mask = np.ones(num_threads, bool)
         self.full = True
-        self.memory = GlobalMemory()
-        self.shared = SharedMemory(shared_bytes, -(-num_threads // warp_size), check_races, check_uninitialised)
-        self.output: list[Any] = []
+        self.exited = np.zeros(num_threads, bool)
+        self.memory, self.shared, self.output = memory, shared, output
         self.barriers = 0
         self.objects: dict[int, Any] = {}
         self.state: dict[str, Any] = {}
@@ -43,6 +82,7 @@ class Machine:
 
     def start_block(self, program_ids: tuple[int, int, int]) -> None:
         self.program_ids = program_ids
+        self.exited = np.zeros(self.num_threads, bool)
         self.shared.reset()
         self.state = {}
         self._open, self._groups, self._named = [], {}, {}
@@ -79,7 +119,7 @@ class Machine:
         if threads % self.warp_size or not 0 < threads <= self.num_threads:
             raise SimtError(f"barrier {number} of {threads} threads in a block of {self.num_threads}, warps of {self.warp_size}")
         self.require_full_warps(f"barrier {number}")
-        barrier = self._named.setdefault(number, _NamedBarrier(self.num_threads // self.warp_size))
+        barrier = self._named.setdefault(number, _NamedBarrier(self.shared.order.warps))
         passed = barrier.released[self.warp_ids] & self.mask
         barrier.released[self.active_warps(passed)] = False
         fresh = [w for w in self.active_warps(self.mask & ~passed) if w not in barrier.holds]
@@ -90,7 +130,7 @@ class Machine:
             barrier.warps = threads // self.warp_size
             again = [w for w in fresh if w in barrier.arrived]
             if again or len(barrier.arrived) + len(fresh) > barrier.warps:
-                raise SimtError(f"barrier {number} of {threads} threads: " + (f"warp {again[0]} arrives twice" if again else
+                raise SimtError(f"barrier {number} of {threads} threads: " + (f"{self.shared.order.name(again[0])} arrives twice" if again else
                                 f"{len(barrier.arrived) + len(fresh)} warps arrive"))
             barrier.arrived += fresh
             barrier.clock = self.shared.order.release(fresh).join(barrier.clock)
@@ -110,7 +150,8 @@ class Machine:
     def active_warps(self, mask: Array | None = None) -> list[int]:
         """The warps of which a thread is active (or in ``mask``)."""
         mask = self.mask if mask is None else mask
-        return np.flatnonzero(mask.reshape(-1, self.warp_size).any(axis=1)).tolist()
+        warps = np.flatnonzero(mask.reshape(-1, self.warp_size).any(axis=1))
+        return (warps + self.first_warp if self.first_warp else warps).tolist()
 
     def require_full_warps(self, what: str) -> None:
         """For warp-wide instructions: each warp is wholly active or wholly inactive."""
@@ -264,7 +305,7 @@ class Machine:
 
 
 class _NamedBarrier:
-    """``arrived``: warps so far; ``holds``: those of them that stay; ``released``: bool[warps], may go on when asked again."""
+    """``arrived``: warps so far; ``holds``: those of them that stay; ``released``: bool[the group's warps], may go on when asked again."""
 
     def __init__(self, warps: int) -> None:
         self.warps = warps

@@ -160,35 +160,37 @@ class GlobalMemory:
 class SharedMemory:
     """One block's shared memory, with a log of who touched each byte and an order of what happens before what (``order``).
 
-    Fresh memory holds 0xff in every byte: a NaN in every float format, so that what reads it unwritten is seen.
+    Fresh memory holds 0xff in every byte: a NaN in every float format, so that what reads it unwritten is seen. ``order`` may be that of
+    a group of blocks; ``first`` is then the number there of the block's first warp.
     """
 
-    def __init__(self, size: int, num_warps: int, check_races: bool, check_uninitialised: bool):
+    def __init__(self, size: int, num_warps: int, check_races: bool, check_uninitialised: bool, order: Order | None = None, first: int = 0):
         self.size, self.check_races, self.check_uninitialised = size, check_races, check_uninitialised
         self.data = np.full(max(size + 7, 8) // 8 * 8, 0xFF, np.uint8)
         self._buffer = _Buffer(0, size, self.data)
         self._buffer.base = 0
         self._written = np.zeros(size, bool)
-        self.order = Order(num_warps)
-        self._log = AccessLog(size, self.order)
+        self.order = Order(num_warps) if order is None else order
+        self.warps = range(first, first + num_warps)
+        self._own = slice(first, first + num_warps)
+        self._log = AccessLog(size, self.order, self.warps)
         self._in_flight = np.zeros(size, np.int16)
         self._any_in_flight = 0
         self._opaque = np.zeros(size, bool)
         self._any_opaque = False
 
     def reset(self) -> None:
-        """A new block begins."""
+        """A new block begins; ``order`` is to be restarted too."""
         self.data.fill(0xFF)
         self._written.fill(False)
         self._in_flight.fill(0)
         self._any_in_flight = 0
         self._opaque.fill(False)
         self._any_opaque = False
-        self.order.restart()
 
     def barrier(self) -> None:
         """All threads have met: accesses before and after no longer race."""
-        self.order.barrier()
+        self.order.barrier(self.warps)
 
     def _checked(self, addr: Array, nbytes: int, align: int, what: str) -> tuple[Array, int]:
         offsets = addr.astype(np.int64)
@@ -206,10 +208,10 @@ class SharedMemory:
     def _race(self, what: str, index: Array, conflict: Array, who: str | Array, others: Array, earlier: str) -> SimtError:
         """``who``: the access's author, or the warp of each row; ``others``: who made the earlier access, as the log names them."""
         row, col = np.argwhere(conflict)[0]
-        other, warps = int(others[row, col]), self.order.warps
-        by = who if isinstance(who, str) else f"warp {int(who[row])}"
-        known = "an asynchronous copy" if other == AccessLog.EVENT else f"warp {other}" if other < warps else \
-            f"an asynchronous operation of warp {other % warps}, which may still run,"
+        other, warps, name = int(others[row, col]), self.order.warps, self.order.name
+        by = who if isinstance(who, str) else name(int(who[row]))
+        known = "an asynchronous copy" if other == AccessLog.EVENT else name(other) if other < warps else \
+            f"an asynchronous operation of {name(other % warps)}, which may still run,"
         return SimtError(f"shared-memory race: {what} of byte {int(index[row, col])} by {by} after a {earlier} by {known} with no barrier in between")
 
     def load(self, addr: Array, nbytes: int, warps: Array, align: int = 1) -> Array:
@@ -220,7 +222,7 @@ class SharedMemory:
             self._check_in_flight(index, "load")
             self._check_written(index, "load")
             if self.check_races:
-                self._require_seen(index, self.order.view(warps), "read", warps)
+                self._require_seen(index, self.order.view(warps, self._own), "read", warps)
                 self._log.log_read(index, warps)
         return self._buffer.gather(offsets, nbytes, bits)
 
@@ -254,7 +256,7 @@ class SharedMemory:
         self._check_in_flight(index, "store")
         if self.check_races:
             # Replicated layouts write the same value from several warps; that is no race.
-            self._require_seen(index, self.order.view(warps), "write", warps, self.data[index] != data, reads=True)
+            self._require_seen(index, self.order.view(warps, self._own), "write", warps, self.data[index] != data, reads=True)
             self._log.log_write(index, warps)
         self._buffer.scatter(offsets, data, bits)
         if self.check_races and not np.array_equal(self.data[index], data):
@@ -271,7 +273,7 @@ class SharedMemory:
         index = _rows(self.data, offsets, data.shape[1])
         self._check_in_flight(index, "asynchronous copy")
         if self.check_races:
-            self._require_seen(index, self.order.view(warps), "asynchronous copy", warps, reads=True)
+            self._require_seen(index, self.order.view(warps, self._own), "asynchronous copy", warps, reads=True)
         self._in_flight[index] = 1
         self._any_in_flight += 1
         return index, data, warps
@@ -294,23 +296,24 @@ class SharedMemory:
         self._check_written(index, what)
         time = self.order.stream_begin(stream)
         if self.check_races:
-            view = self.order.joint_view(warps)
-            who = f"an asynchronous operation of warp {warps[0]}"
+            view = self.order.joint_view(warps, self._own)
+            who = f"an asynchronous operation of {self.order.name(warps[0])}"
             self._require_seen(index, view, what, who)
             unfenced = self._log.unfenced_writes(index, view)
             if unfenced.any():
                 byte = int(index[unfenced][0])
-                raise SimtError(f"{what} of shared byte {byte}, which warp {int(self._log.writer[byte])} wrote with no proxy fence in between")
+                raise SimtError(f"{what} of shared byte {byte}, which {self.order.name(int(self._log.writer[byte]))} wrote with no proxy fence in between")
             self._log.log_stream_read(index, stream, time)
         return time
 
     def unit_write(self, index: Array, data: Array, warps: list[int], what: str) -> int:
-        """An asynchronous write of ``data`` uint8[b], done at once; returns its event, which readers must have learnt of."""
+        """An asynchronous write of ``data`` uint8[b], done at once; returns its event, which readers must have learnt of. ``warps`` may be
+        those of another block of the group."""
         index = self._unit_index(index, what)
         event = self.order.event()
         if self.check_races:
-            who = f"an asynchronous copy of warp {warps[0]}"
-            self._require_seen(index, self.order.joint_view(warps), "write", who, reads=True)
+            who = f"an asynchronous copy of {self.order.name(warps[0])}"
+            self._require_seen(index, self.order.joint_view(warps, self._own), "write", who, reads=True)
             self._log.log_event(index, event)
         self.data[index[0]] = data
         self._written[index] = True
@@ -329,7 +332,7 @@ class SharedMemory:
             return
         index = np.tile(np.arange(offset, offset + size), (len(warps), 1))
         who = np.array(warps, np.int16)
-        self._require_seen(index, self.order.view(who), what, who, reads=ends)
+        self._require_seen(index, self.order.view(who, self._own), what, who, reads=ends)
         if ends:
             self._log.log_write(index, who)
         else:

@@ -1,4 +1,4 @@
-"""What happens before what in one block: vector clocks of its warps, of in-order asynchronous readers, and single asynchronous writes.
+"""What happens before what in a block, or a group of blocks that run together: vector clocks of its warps, of in-order asynchronous readers, and single asynchronous writes.
 
 A warp's clock advances when it releases (a barrier, an arrival, a fence), so an access is known to another warp once that warp has
 acquired a later release. A *stream* is a device unit that reads shared memory later than the warp that asks for it, one request after
@@ -39,14 +39,18 @@ class View:
     vc: Array
     fenced: Array
     events: list[tuple[Array, int]]
-    oldest: int  # no row knows less of any warp
+    oldest: int  # no row knows less of any warp of the block whose memory is accessed
 
 
 class Order:
-    """``vc[w]`` and ``fenced[w]``: what warp w knows; ``events[w]``: the events that it knows ended, one bit each."""
+    """``vc[w]`` and ``fenced[w]``: what warp w knows; ``events[w]``: the events that it knows ended, one bit each.
 
-    def __init__(self, warps: int):
-        self.warps = warps
+    ``warps`` are those of all blocks of the group, ``per_block`` (all, where it is not given) of each one's: warps are numbered block
+    after block.
+    """
+
+    def __init__(self, warps: int, per_block: int = 0):
+        self.warps, self.per_block = warps, per_block or warps
         self.vc = np.zeros((warps, (1 + STREAMS) * warps), np.int64)
         self.fenced = np.zeros((warps, warps), np.int64)
         self.events = [0] * warps
@@ -61,6 +65,11 @@ class Order:
         self.fenced[:] = self.vc[0, :self.warps]
         self.vc[self._own, self._own] += 1
         self.event_base, self.events = self.event_count, [0] * self.warps
+
+    def name(self, warp: int) -> str:
+        if self.per_block == self.warps:
+            return f"warp {warp}"
+        return f"warp {warp % self.per_block} of the group's block {warp // self.per_block}"
 
     # -- synchronisation
     def release(self, warps: Sequence[int]) -> Clock:
@@ -112,6 +121,9 @@ class Order:
         self.event_count += 1
         return self.event_count - 1
 
+    def nothing(self) -> Clock:
+        return Clock(np.zeros_like(self.vc[0]), np.zeros_like(self.fenced[0]), 0)
+
     def event_clock(self, event: int, issued: Clock) -> Clock:
         """What is known when an event, begun by one who knew ``issued``, has ended."""
         return Clock(issued.vc, issued.fenced, issued.events | 1 << (event - self.event_base))
@@ -120,36 +132,37 @@ class Order:
         return event < self.event_base or bool(known >> (event - self.event_base) & 1)
 
     def unknown_events(self) -> int:
-        """How many events of this block no warp has learnt of."""
+        """How many events since ``restart`` no warp has learnt of."""
         known = 0
         for events in self.events:
             known |= events
         return self.event_count - self.event_base - known.bit_count()
 
-    # -- views
-    def view(self, warps: Array) -> View:
+    # -- views. own: the warps of the block whose memory is accessed
+    def view(self, warps: Array, own: slice = slice(None)) -> View:
         """One row an access, made by the warp given."""
         distinct = np.flatnonzero(np.bincount(warps, minlength=self.warps))
         return View(self.vc[warps], self.fenced[warps], [(warps == w, self.events[w]) for w in distinct.tolist()],
-                    int(self.vc[distinct, :self.warps].min()))
+                    int(self.vc[distinct, :self.warps][:, own].min()))
 
-    def joint_view(self, warps: Sequence[int]) -> View:
+    def joint_view(self, warps: Sequence[int], own: slice = slice(None)) -> View:
         """One access that several warps make together: what all of them know."""
         rows = list(warps)
         events = -1
         for w in rows:
             events &= self.events[w]
         vc = self.vc[rows].min(axis=0)[None]
-        return View(vc, self.fenced[rows].min(axis=0)[None], [(np.ones(1, bool), events)], int(vc[:, :self.warps].min()))
+        return View(vc, self.fenced[rows].min(axis=0)[None], [(np.ones(1, bool), events)], int(vc[:, :self.warps][:, own].min()))
 
 
 class AccessLog:
-    """The last writer of each byte, and when each warp and stream last read it."""
+    """The last writer of each byte of a block's memory, and when each warp and stream last read it. ``own``: the block's warps, which alone
+    access it; other blocks' do so by events."""
 
     EVENT = 32767
 
-    def __init__(self, size: int, order: Order):
-        self.order = order
+    def __init__(self, size: int, order: Order, own: range | None = None):
+        self.order, self.own = order, range(order.warps) if own is None else own
         self.writer = np.full(size, -1, np.int16)
         self.write_time = np.zeros(size, np.int32)  # or the event's number
         self._reads = np.zeros((order.warps, size), np.int32)
@@ -202,7 +215,7 @@ class AccessLog:
     def unseen_reads(self, index: Array, view: View) -> Array:
         """int16[n, b]: a warp or stream that has read the byte and whose read does not happen before this access; -1: none."""
         out = np.full(index.shape, -1, np.int16)
-        for warp in range(self.order.warps) if self._last_read > view.oldest else ():
+        for warp in self.own if self._last_read > view.oldest else ():
             out[self._reads[warp][index] > view.vc[:, warp][:, None]] = warp
         for stream, times in self._streams.items():
             out[times[index] > view.vc[:, stream][:, None]] = stream

@@ -375,8 +375,8 @@ def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     table: dict[Any, Callable[[CallInfo], Callable[..., Any]]] = {
         "llvm.nvvm.read.ptx.sreg.tid.x": lambda info: lambda m: m.thread_ids,
         "llvm.nvvm.read.ptx.sreg.ntid.x": _index(lambda m: m.num_threads),
-        "llvm.nvvm.read.ptx.sreg.cluster.ctarank": _index(lambda m: 0),  # clusters are simulated as one block each
-        "llvm.nvvm.read.ptx.sreg.cluster.nctarank": _index(lambda m: 1),
+        "llvm.nvvm.read.ptx.sreg.cluster.ctarank": _index(lambda m: m.rank),
+        "llvm.nvvm.read.ptx.sreg.cluster.nctarank": _index(lambda m: len(m.group.machines)),
         "llvm.nvvm.read.ptx.sreg.laneid": lambda info: lambda m: m.lane_ids,
         "llvm.nvvm.barrier.cta.sync.aligned.all": _waits(lambda m, *args: m.block_barrier()),
         "llvm.nvvm.barrier0": _waits(lambda m, *args: m.block_barrier()),

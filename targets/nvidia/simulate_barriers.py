@@ -1,12 +1,15 @@
-"""Meaning of the PTX that orders threads and asynchronous work: mbarriers, named barriers, fences, elections (PTX ISA manual, "Parallel
-Synchronization and Communication Instructions"). Written apart from the lowering; ``simulate`` puts it into inline assembly.
+"""Meaning of the PTX that orders threads and asynchronous work: mbarriers, named and cluster barriers, fences, elections (PTX ISA manual,
+"Parallel Synchronization and Communication Instructions"). Written apart from the lowering; ``simulate`` puts it into inline assembly.
+
+A cluster is a group of blocks that run together. A shared::cluster address is the offset, and above ``RANK`` the block's rank plus 1; an
+address without a rank is the own block's.
 
 A handler in ``WAITING`` returns the threads that go on; the others are asked again later (``dialects/simt/executor``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from tilewright.targets.nvidia.simulate_instructions import Handler, as_bits
 
 Array = Any
 _TX_LIMIT = 1 << 20
+RANK = 24  # shared memory has fewer bytes than 1 << RANK
 
 
 def active(state: Any, mask: Any) -> Array:
@@ -30,14 +34,51 @@ def shared_offset(address: int) -> int:
     return address & (SHARED_WINDOW - 1)
 
 
+def block_of(m: Any, address: int, parts: Sequence[str]) -> tuple[Any, int]:
+    """(machine, byte of its shared memory) of an address in an instruction of those parts."""
+    offset = shared_offset(address)
+    rank = (offset >> RANK) - 1
+    if rank < 0:
+        return m, offset
+    if "shared::cluster" not in parts:
+        raise SimtError(f"{'.'.join(parts)} of an address in shared memory of block {rank} of the cluster: only shared::cluster reaches it")
+    if rank >= len(m.group.machines):
+        raise SimtError(f"{'.'.join(parts)} of an address in block {rank} of a cluster of {len(m.group.machines)}")
+    return m.group.machines[rank], offset & ((1 << RANK) - 1)
+
+
+def mapa(parts: list[str]) -> Handler:
+    """mapa.shared::cluster.u32 d, a, b: the address of the same place in block b of the cluster (9.7.9.23)."""
+    if parts[1:] != ["shared::cluster", "u32"]:
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        m = state.machine
+        address, rank = as_bits(state.read(operands[1]), 4), as_bits(state.read(operands[2]), 4)
+        here = active(state, mask)
+        if (rank[here] >= len(m.group.machines)).any():
+            raise SimtError(f"mapa of block {int(rank[here].max())} of a cluster of {len(m.group.machines)}")
+        if (address[here] >> RANK).any():
+            raise SimtError("mapa of an address that is another block's already")
+        state.write(operands[0], address | (rank + np.uint32(1)) << np.uint32(RANK), mask)
+
+    return run
+
+
+def warp_of(m: Any, thread: int) -> int:
+    return int(m.first_warp) + thread // 32
+
+
 class MBarrier:
     """An mbarrier object: arrivals that the phase still needs, bytes that it still expects, and its number.
 
-    ``done`` is what those who arrived in completed phases knew, ``open`` that of the current one.
+    ``done`` is what those who arrived in completed phases knew, ``open`` that of the current one. ``made`` is the event of its making,
+    which the cluster's other blocks must have learnt of.
     """
 
-    def __init__(self, offset: int, count: int):
+    def __init__(self, offset: int, count: int, made: int):
         self.offset, self.count, self.pending, self.bytes, self.phase = offset, count, count, 0, 0
+        self.made = made
         self.done: Clock | None = None
         self.open: Clock | None = None
 
@@ -71,11 +112,12 @@ class MBarrier:
 
 
 class MBarriers:
-    """The mbarriers of a block by offset."""
+    """The mbarriers of a block by offset. ``fresh``: the events of those that a thread has made since its last fence."""
 
     def __init__(self, machine: Any):
         self.machine = machine
         self.live: dict[int, MBarrier] = {}
+        self.fresh: dict[int, list[int]] = {}
 
     @staticmethod
     def of(machine: Any) -> MBarriers:
@@ -89,8 +131,23 @@ class MBarriers:
         self.machine.shared.object_access(offset, 8, warps, what, ends)
         return barrier
 
-    def init(self, address: int, count: int, warp: int) -> None:
-        offset = shared_offset(address)
+    @staticmethod
+    def reached(m: Any, thread: int, address: int, parts: Sequence[str], what: str) -> tuple[Any, MBarrier]:
+        """(machine, mbarrier) that a thread of ``m`` names, maybe in another block: that one must be known to have made it, and live."""
+        home, offset = block_of(m, address, parts)
+        warp = warp_of(m, thread)
+        if home is m:
+            return m, MBarriers.of(m).at(offset, [warp], what)
+        Cluster.of(m).touch(m, thread, home, what)
+        barrier = MBarriers.of(home).live.get(offset)
+        order = m.shared.order
+        if barrier is None or not order.knows_event(order.events[warp], barrier.made):
+            raise SimtError(f"{what} of shared byte {offset} of the cluster's block {home.rank}, where {order.name(warp)} knows of no mbarrier: "
+                            "a cluster barrier after its making (and its fence) is missing")
+        return home, barrier
+
+    def init(self, address: int, count: int, thread: int) -> None:
+        offset, warp = shared_offset(address), warp_of(self.machine, thread)
         if offset % 8:
             raise SimtError(f"mbarrier.init of shared byte {offset}: not a multiple of 8")
         if not 1 <= count < _TX_LIMIT:
@@ -99,7 +156,11 @@ class MBarriers:
             raise SimtError(f"mbarrier.init of shared byte {offset}, which holds one already: mbarrier.inval is missing")
         self.machine.shared.object_access(offset, 8, [warp], "mbarrier.init", True)
         self.machine.shared.set_opaque(offset, 8, True)
-        self.live[offset] = MBarrier(offset, count)
+        order = self.machine.shared.order
+        made = order.event()
+        order.acquire([warp], order.event_clock(made, order.nothing()))
+        self.fresh.setdefault(thread, []).append(made)
+        self.live[offset] = MBarrier(offset, count, made)
 
     def inval(self, address: int, warp: int) -> None:
         barrier = self.at(address, [warp], "mbarrier.inval", True)
@@ -109,7 +170,7 @@ class MBarriers:
     def finish(self, machine: Any) -> None:
         for barrier in self.live.values():
             if barrier.bytes:
-                raise SimtError(f"the kernel ends while {barrier} expects {barrier.bytes} more bytes of bulk copies")
+                raise SimtError(f"the kernel ends while {barrier}{of_block(machine)} expects {barrier.bytes} more bytes of bulk copies")
         if machine.shared.order.unknown_events():
             raise SimtError("the kernel ends while a bulk copy may still write shared memory: nobody has waited for it")
 
@@ -128,12 +189,12 @@ def mbarrier(parts: list[str]) -> Handler:
     def init(state: Any, operands: Any, mask: Any) -> None:
         address, count = state.address(operands[0]), as_bits(state.read(operands[1]), 4)
         for t in _threads(state, mask):
-            MBarriers.of(state.machine).init(int(address[t]), int(count[t]), t // 32)
+            MBarriers.of(state.machine).init(int(address[t]), int(count[t]), t)
 
     def inval(state: Any, operands: Any, mask: Any) -> None:
         address = state.address(operands[0])
         for t in _threads(state, mask):
-            MBarriers.of(state.machine).inval(int(address[t]), t // 32)
+            MBarriers.of(state.machine).inval(int(address[t]), warp_of(state.machine, t))
 
     def arrive(state: Any, operands: Any, mask: Any) -> None:
         m = state.machine
@@ -147,17 +208,20 @@ def mbarrier(parts: list[str]) -> Handler:
         order = m.shared.order
         clocks = {} if "relaxed" in parts else {w: order.release([w]) for w in m.active_warps(active(state, mask))}
         for t in threads:
-            barrier = MBarriers.of(m).at(int(address[t]), [t // 32], "mbarrier.arrive")
+            home, barrier = MBarriers.reached(m, t, int(address[t]), parts, "mbarrier.arrive")
+            clock = clocks.get(warp_of(m, t))
+            if home is not m:
+                m.group.count("remote arrivals")
             if "expect_tx" in parts:
                 barrier.expect(int(values[t]))
-                barrier.arrive(1, clocks.get(t // 32))
+                barrier.arrive(1, clock)
             else:
-                barrier.arrive(int(values[t]), clocks.get(t // 32))
+                barrier.arrive(int(values[t]), clock)
 
     def expect(state: Any, operands: Any, mask: Any) -> None:
         address, size = state.address(operands[0]), as_bits(state.read(operands[1]), 4)
         for t in _threads(state, mask):
-            MBarriers.of(state.machine).at(int(address[t]), [t // 32], "mbarrier.expect_tx").expect(int(size[t]))
+            MBarriers.reached(state.machine, t, int(address[t]), parts, "mbarrier.expect_tx")[1].expect(int(size[t]))
 
     def test(state: Any, operands: Any, mask: Any) -> None:
         state.write(operands[0], look(state, operands, mask, "relaxed" not in parts)[0], mask)
@@ -266,19 +330,59 @@ def bar(parts: list[str]) -> Handler:
     return run
 
 
-class _Cluster:
-    """barrier.cluster of a cluster of one block: how often each thread arrived, and what is known of each time."""
+def of_block(m: Any) -> str:
+    """Which block of a cluster."""
+    return f" of the cluster's block {m.rank}" if len(m.group.machines) > 1 else ""
 
-    def __init__(self, threads: int):
-        self.arrivals = np.zeros(threads, np.int64)
+
+class Cluster:
+    """What the blocks of a cluster have in common: barrier.cluster, and what is to happen while a block lives.
+
+    ``arrivals``, ``waits``: how often each thread of the cluster arrived at the barrier and passed its wait. ``clocks``: what those knew
+    who arrived the n-th time; ``fenced``: a thread's mbarriers that a fence has made known to its cluster, as event bits. ``touched``:
+    (block, warp that accessed it from outside, that thread's arrivals before) → the latest time of the warp.
+    """
+
+    def __init__(self, group: Any):
+        threads = sum(m.num_threads for m in group.machines)
+        self.arrivals, self.waits = np.zeros(threads, np.int64), np.zeros(threads, np.int64)
         self.clocks: dict[int, Clock] = {}
+        self.fenced: dict[int, int] = {}
+        self.touched: dict[tuple[int, int, int], int] = {}
 
     @staticmethod
-    def of(m: Any) -> _Cluster:
-        return m.state.setdefault("cluster", _Cluster(m.num_threads))  # type: ignore[no-any-return]
+    def of(m: Any) -> Cluster:
+        found = m.group.state.get("cluster")
+        if found is None:
+            found = m.group.state["cluster"] = Cluster(m.group)
+        return found  # type: ignore[no-any-return]
 
-    def finish(self, machine: Any) -> None:
-        """Nothing may be left open that matters: whoever waits for an arrival that never comes is a deadlock."""
+    def of_cluster(self, m: Any, threads: Array) -> Array:
+        """bool[threads of the cluster]."""
+        out = np.zeros_like(self.arrivals, bool)
+        out[self.rows(m)] = threads
+        return out
+
+    @staticmethod
+    def rows(m: Any) -> slice:
+        return slice(m.rank * m.num_threads, (m.rank + 1) * m.num_threads)
+
+    def touch(self, m: Any, thread: int, home: Any, what: str) -> None:
+        """A thread of ``m`` accesses shared memory of the block ``home``."""
+        if home.exited.all():
+            raise SimtError(f"{what} in shared memory of the cluster's block {home.rank}, which has ended")
+        warp = warp_of(m, thread)
+        self.touched[home.rank, warp, int(self.arrivals[m.rank * m.num_threads + thread])] = int(m.shared.order.vc[warp, warp])
+
+    def finish(self, group: Any) -> None:
+        """Whoever waits for an arrival that never comes is a deadlock; but a block must not end before others have had access to it: some
+        thread of it knows of their accesses, or has waited at a cluster barrier at which they arrived afterwards."""
+        order = group.order
+        for (rank, warp, before), time in self.touched.items():
+            home = group.machines[rank]
+            if self.waits[self.rows(home)].max() <= before and order.vc[home.shared.warps, warp].max() < time:
+                raise SimtError(f"block {rank} of the cluster [program {home.program_ids}] may have ended before {order.name(warp)} accessed its "
+                                "shared memory: a cluster barrier before its end is missing")
 
 
 def cluster_arrive(parts: list[str]) -> Handler:
@@ -288,13 +392,21 @@ def cluster_arrive(parts: list[str]) -> Handler:
         here = active(state, mask)
         if "aligned" in parts:
             m.require_full_warps("barrier.cluster.arrive.aligned")
-        cluster = _Cluster.of(m)
-        cluster.arrivals[here] += 1
-        if "relaxed" in parts:
+        cluster = Cluster.of(m)
+        arrivals, waits = cluster.arrivals[cluster.rows(m)], cluster.waits[cluster.rows(m)]  # views
+        if (waits[here] < arrivals[here]).any():
+            raise SimtError("barrier.cluster.arrive of a thread that has not waited since it arrived before")
+        arrivals[here] += 1
+        order = m.shared.order
+        if "relaxed" in parts:  # nothing is promised but what a fence made known
+            for t in [t for t in cluster.fenced if t // m.num_threads == m.rank and here[t % m.num_threads]]:
+                nothing = order.nothing()
+                number = int(cluster.arrivals[t])
+                cluster.clocks[number] = Clock(nothing.vc, nothing.fenced, cluster.fenced.pop(t)).join(cluster.clocks.get(number))
             return
-        for number in np.unique(cluster.arrivals[here]).tolist():
-            warps = m.active_warps(here & (cluster.arrivals == number))
-            cluster.clocks[number] = m.shared.order.release(warps).join(cluster.clocks.get(number))
+        for number in np.unique(arrivals[here]).tolist():
+            warps = m.active_warps(here & (arrivals == number))
+            cluster.clocks[number] = order.release(warps).join(cluster.clocks.get(number))
 
     return run
 
@@ -304,12 +416,19 @@ def cluster_wait(parts: list[str]) -> Waiter:
         m = state.machine
         if "aligned" in parts:
             m.require_full_warps("barrier.cluster.wait.aligned")
-        cluster = _Cluster.of(m)
-        least = int(cluster.arrivals.min())
-        passed = active(state, mask) & (cluster.arrivals <= least)
-        if passed.any() and least in cluster.clocks:
-            m.shared.order.acquire(m.active_warps(passed), cluster.clocks[least])
-        m.waits_for = f"barrier.cluster, at which {int((cluster.arrivals > least).sum())} of {len(cluster.arrivals)} threads are"
+        cluster, here = Cluster.of(m), active(state, mask)
+        arrivals, waits = cluster.arrivals[cluster.rows(m)], cluster.waits[cluster.rows(m)]
+        if (waits[here] >= arrivals[here]).any():
+            raise SimtError("barrier.cluster.wait with no arrival before it")
+        rest = ~m.group.exited()  # who has ended is not waited for
+        least = int(cluster.arrivals[rest].min())
+        passed = here & (arrivals <= least)
+        waits[passed] = arrivals[passed]
+        for number in np.unique(arrivals[passed]).tolist():
+            if number in cluster.clocks:
+                m.shared.order.acquire(m.active_warps(passed & (arrivals == number)), cluster.clocks[number])
+        there = rest & (cluster.arrivals > least)
+        m.waits_for = f"barrier.cluster, at which {int(there.sum())} of {int(rest.sum())} threads are"
         return passed  # type: ignore[no-any-return]
 
     return run
@@ -329,16 +448,28 @@ def waiter(parts: list[str]) -> Waiter | None:
 # ----------------------------------------------------------------------------------- fences, elections, registers
 def fence(parts: list[str]) -> Handler:
     """fence.proxy.async: the executing threads' writes so far are seen by the async proxy. Counted where the whole warp executes it,
-    since one lane's fence does not cover the others' writes. Other fences order what runs in order here anyway."""
+    since one lane's fence does not cover the others' writes. fence.mbarrier_init: the executing threads' mbarriers are known to who waits
+    at a cluster barrier at which they arrive afterwards. Other fences order what runs in order here anyway."""
+    if "mbarrier_init" in parts:
+        return _fence_init
     if "proxy" not in parts or "async" not in parts:
         return lambda state, operands, mask: None
 
     def run(state: Any, operands: Any, mask: Any) -> None:
         m = state.machine
         by_warp = active(state, mask).reshape(-1, m.warp_size)
-        m.shared.order.fence(np.flatnonzero(by_warp.all(axis=1)).tolist())
+        m.shared.order.fence((m.first_warp + np.flatnonzero(by_warp.all(axis=1))).tolist())
 
     return run
+
+
+def _fence_init(state: Any, operands: Any, mask: Any) -> None:
+    m = state.machine
+    cluster, barriers, base = Cluster.of(m), MBarriers.of(m), m.shared.order.event_base
+    for t in _threads(state, mask):
+        number = m.rank * m.num_threads + t
+        for event in barriers.fresh.pop(t, []):
+            cluster.fenced[number] = cluster.fenced.get(number, 0) | 1 << (event - base)
 
 
 def elect(parts: list[str]) -> Handler:
@@ -410,5 +541,5 @@ def setp(parts: list[str]) -> Handler:
 
 INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "mbarrier": mbarrier, "bar": bar, "barrier": bar, "fence": fence, "elect": elect, "setmaxnreg": setmaxnreg, "setp": setp,
-    "griddepcontrol": nothing, "nanosleep": nothing,
+    "mapa": mapa, "griddepcontrol": nothing, "nanosleep": nothing,
 }

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.dialects.simt import SimtError
-from tilewright.dialects.simt.order import Clock
 from tilewright.dialects.simt.values import VType, bf16_to_f32, f32_to_bf16
-from tilewright.targets.nvidia.simulate_barriers import MBarriers, active, shared_offset
+from tilewright.targets.nvidia.simulate_barriers import (
+    RANK,
+    MBarriers,
+    active,
+    block_of,
+    of_block,
+    shared_offset,
+    warp_of,
+)
 from tilewright.targets.nvidia.simulate_instructions import Handler
 
 Array = Any
@@ -182,28 +189,44 @@ def cp(parts: list[str]) -> Handler | None:
 
 
 def _load(parts: list[str]) -> Handler:
-    """[dst], [map, {coords}], [mbar]{, mask of the cluster's blocks}{, policy}"""
+    """[dst], [map, {coords}], [mbar]{, mask of the cluster's blocks}{, policy}. To each block of the mask (else to the one that dst names)
+    go the bytes, to dst's offset in its shared memory, and the completion, to the mbarrier at mbar's offset."""
+    multicast = "multicast::cluster" in parts
     expected = 3 + ("multicast::cluster" in parts) + ("L2::cache_hint" in parts)
 
     def run(state: Any, operands: Any, mask: Any) -> None:
         m = state.machine
         if len(operands) != expected:
             raise SimtError(f"{'.'.join(parts)} takes {expected} operands, found {len(operands)}")
-        if "multicast::cluster" in parts and active(state, mask).any():
-            raise SimtError("a bulk copy to several blocks: clusters are simulated as one block each")
         where, barriers = state.address(operands[0]), state.address(operands[2])
+        order = m.shared.order
         for t in np.flatnonzero(active(state, mask)).tolist():
             tensor_map, coords = _place(state, operands[1], t, parts)
-            barrier = MBarriers.of(m).at(int(barriers[t]), [t // 32], "a bulk copy's mbarrier")
-            index = tensor_map.shared_bytes(shared_offset(int(where[t])), "a bulk copy")
+            home, offset = block_of(m, int(where[t]), parts)
+            other, bar = block_of(m, int(barriers[t]), parts)
+            if other is not home:
+                raise SimtError(f"a bulk copy to block {home.rank} of the cluster, whose mbarrier is in block {other.rank}")
+            ranks = _ranks(m, int(state.read(operands[3])[t]) & 0xFFFF) if multicast else [home.rank]
+            index = tensor_map.shared_bytes(offset, "a bulk copy")
             data = _read_box(m, tensor_map, coords)
-            event = m.shared.unit_write(index, data, [t // 32], "a bulk copy")
-            # Only the bytes' arrival is learnt from the barrier, not what the copying thread did before.
-            order = m.shared.order
-            nothing = Clock(np.zeros_like(order.vc[0]), np.zeros_like(order.fenced[0]), 0)
-            barrier.complete(tensor_map.box_bytes, order.event_clock(event, nothing))
+            for target in (m.group.machines[r] for r in ranks):
+                address = bar if target is m else bar | target.rank + 1 << RANK
+                _, barrier = MBarriers.reached(m, t, address, parts, "a bulk copy's mbarrier")
+                event = target.shared.unit_write(index, data, [warp_of(m, t)], f"a bulk copy{of_block(target)}")
+                # Only the bytes' arrival is learnt from the barrier, not what the copying thread did before.
+                barrier.complete(tensor_map.box_bytes, order.event_clock(event, order.nothing()))
+            if multicast:
+                m.group.count("multicast copies")
 
     return run
+
+
+def _ranks(m: Any, mask: int) -> list[int]:
+    """The blocks of a multicast's mask."""
+    ranks = [r for r in range(16) if mask >> r & 1]
+    if not ranks or ranks[-1] >= len(m.group.machines):
+        raise SimtError(f"a bulk copy to the blocks of mask {mask:#x} of a cluster of {len(m.group.machines)}")
+    return ranks
 
 
 def _read_box(m: Any, tensor_map: TensorMap, coords: list[int]) -> Array:
@@ -232,8 +255,8 @@ def _store(parts: list[str]) -> Handler:
         for t in np.flatnonzero(active(state, mask)).tolist():
             tensor_map, coords = _place(state, operands[0], t, parts)
             index = tensor_map.shared_bytes(shared_offset(int(sources[t])), "a bulk store")
-            stream = m.shared.order.stream(1, t // 32)
-            time = m.shared.unit_read(index, [t // 32], stream, "a bulk store")
+            warp = warp_of(m, t)
+            time = m.shared.unit_read(index, [warp], m.shared.order.stream(1, warp), "a bulk store")
             BulkGroups.of(m).begun.setdefault(t, []).append(
                 BulkStore(time, m, index, lambda data, tm=tensor_map, c=coords: _write_box(m, tm, c, data, reduce)))  # type: ignore[misc]
 
@@ -290,7 +313,7 @@ def _wait(parts: list[str]) -> Handler:
             for group in done:
                 for store in group:
                     store.read()
-                    m.shared.order.stream_done([t // 32], m.shared.order.stream(1, t // 32), store.time)
+                    m.shared.order.stream_done([warp_of(m, t)], m.shared.order.stream(1, warp_of(m, t)), store.time)
             bulk.groups[t] = mine[len(done):]
             unwritten = bulk.unwritten.setdefault(t, [])
             unwritten += done

@@ -218,12 +218,17 @@ def _wait(state: Any, operands: Any, mask: Any) -> None:
         done = max(0, len(committed) - pending)
         for product in (p for group in committed[:done] for p in group):
             product.compute()
-            m.shared.order.stream_done(range(4 * g, 4 * g + 4), m.shared.order.stream(0, 4 * g), product.time)
+            warps = _warps(m, g)
+            m.shared.order.stream_done(warps, m.shared.order.stream(0, warps[0]), product.time)
         del committed[:done]
         groups.fenced[g] = False
     for key, value in state.values.items():
         if isinstance(value, Pending):
             state.values[key] = value.resolve(lambda ticket: _value(m, ticket))
+
+
+def _warps(m: Any, group: int) -> list[int]:
+    return list(range(m.first_warp + 4 * group, m.first_warp + 4 * group + 4))
 
 
 def _value(m: Any, ticket: Ticket) -> Array | None:
@@ -297,8 +302,8 @@ def _mma_async(parts: list[str]) -> Handler:
                 a_bytes, a_read = descriptor_bytes(_uniform(state, a, g, "the descriptor of A"), 64, k, itemsize, not a_trans)
                 product.a = _reader(m, a_bytes, itemsize, a_type)
                 reads.append(a_read)
-            warps, stream = list(range(4 * g, 4 * g + 4)), m.shared.order.stream(0, 4 * g)
-            product.time = max(m.shared.unit_read(read, warps, stream, "wgmma") for read in reads)
+            warps = _warps(m, g)
+            product.time = max(m.shared.unit_read(read, warps, m.shared.order.stream(0, warps[0]), "wgmma") for read in reads)
             groups.begun[g].append(product)
             for i, parts_of in enumerate(tickets):
                 parts_of.append((groups.masks[g], Ticket(product, i)))

@@ -441,18 +441,8 @@ def _cvt_fp8(parts: list[str]) -> Handler:
     raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
 
 
-def _mapa(parts: list[str]) -> Handler:
-    """The address of the same place in another block of the cluster (9.7.9.23). Clusters are simulated as one block each."""
-    def run(state: Any, operands: Any, mask: Any) -> None:
-        if (state.read(operands[2])[state.machine.mask] != 0).any():
-            raise SimtError("mapa of another block: clusters are simulated as one block each")
-        state.write(operands[0], state.read(operands[1]), mask)
-
-    return run
-
-
 INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
-    "ld": _ld, "st": _st, "createpolicy": _createpolicy, "mov": _mov, "mapa": _mapa, "prmt": _prmt, "atom": _atom, "red": _atom, "cp": _cp,
+    "ld": _ld, "st": _st, "createpolicy": _createpolicy, "mov": _mov, "prmt": _prmt, "atom": _atom, "red": _atom, "cp": _cp,
     "mma": _mma, "ldmatrix": _ldmatrix, "stmatrix": _stmatrix, "cvt": _cvt, "div": _div,
     "ex2": _unary(np.exp2), "lg2": _unary(np.log2), "rsqrt": _unary(lambda x: 1 / np.sqrt(x)), "rcp": _unary(lambda x: 1 / x),
     "sqrt": _unary(np.sqrt), "tanh": _unary(np.tanh), "sin": _unary(np.sin), "cos": _unary(np.cos),

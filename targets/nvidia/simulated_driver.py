@@ -40,24 +40,24 @@ class NvidiaSimulatedDriver(SimulatedDriver):
             ctx = PassContext(TARGET, self.arch, capabilities(self.arch), options, str(metadata["name"]), dict(metadata))
             lower_to_llvm(module, ctx)
             warps = int(ctx.metadata.get("total_warps") or num_warps)
-            executor = SimtExecutor(module, str(metadata["name"]), 32 * warps, 32, int(metadata["shared"]), semantics(), check_uninitialised=True)
+            executor = SimtExecutor(module, str(metadata["name"]), 32 * warps, 32, int(metadata["shared"]), semantics(), check_uninitialised=True,
+                                    group=_cluster(metadata.get("persistent")))
         return SimulatedKernel(executor, metadata)
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
-        """As the real one: guards are checked, tensor maps made, and a persistent kernel gets the grid as arguments; it is launched
-        with few blocks, so that each runs several programs. Raises NeedsVariant and NeedsMemory before anything runs."""
+        """As the real one: guards are checked, tensor maps made, and a persistent kernel gets the grid as arguments, and flags where its
+        blocks come in clusters; it is launched with few blocks, so that each runs several programs. Raises NeedsVariant and NeedsMemory before anything runs."""
         from tilewright.targets.nvidia.host_plan import HostPlan, MemoryUnknown
         from tilewright.targets.nvidia.launcher import WITHOUT_TMA, address
 
         host, persistent = metadata.get("host") or {}, metadata.get("persistent")
+        cluster = _cluster(persistent)
         plan = HostPlan(host, signature) if host.get("descriptors") or host.get("guards") else None
         if plan is None and not persistent:
             return super().make_launcher(signature, metadata)
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any], memory: Any = None) -> None:
             extra: list[Any] = [gx, gy, gz] if persistent else []
-            if persistent and int(persistent.get("cluster", 1)) > 1:
-                extra.append(0)  # blocks are simulated one by one: none shares tiles with another
             if plan is not None:
                 known = [address(a) if kind.startswith("*") else a for a, kind in zip(args, signature)]
                 try:
@@ -66,9 +66,12 @@ class NvidiaSimulatedDriver(SimulatedDriver):
                     raise NeedsMemory from None
                 if answer.reasons:
                     raise NeedsVariant(WITHOUT_TMA, answer.reasons)
+                if cluster > 1:
+                    extra.append(answer.flags)
                 extra += [Opaque(_tensor_map(m)) for m in answer.maps]
             programs = gx * gy * gz
-            blocks = (min(programs, 2 if programs < 6 else 3), 1, 1) if persistent else (gx, gy, gz)
+            few = (2 if programs < 6 else 3) if cluster == 1 else (1 if programs < 6 else 2)
+            blocks = (min(-(-programs // cluster), few) * cluster, 1, 1) if persistent else (gx, gy, gz)
             self.execute(handle, blocks, [*args, *extra])
 
         return launch
@@ -78,6 +81,11 @@ class NvidiaSimulatedDriver(SimulatedDriver):
         facts = capabilities(self.arch)
         return {"max_shared_mem": facts.max_shared_bytes, "max_num_regs": 65536, "multiprocessor_count": 1, "warpSize": 32,
                 "sm_clock_rate": 0, "mem_clock_rate": 0, "mem_bus_width": 0, "arch": sm_number(self.arch)}
+
+
+def _cluster(persistent: Mapping[str, Any] | None) -> int:
+    """Blocks of a cluster."""
+    return int((persistent or {}).get("cluster", 1))
 
 
 def _tensor_map(m: Any) -> Any:
