@@ -54,10 +54,12 @@ def problems(m: TensorMap) -> list[str]:
             out.append(f"a dim has {size} elements, and 1 to 2^32 are possible")
     if m.strides and m.strides[-1] != 1:
         out.append(f"its innermost stride is {m.strides[-1]}, and must be 1")
-    for stride in m.strides[:-1]:
+    for stride, extent in zip(m.strides[:-1], m.shape):
         size = stride * m.itemsize
         if size % 16 or not 0 <= size < 1 << 40:
             out.append(f"a stride is {size} bytes, and must be a multiple of 16 below 2^40")
+        if size == 0 and extent > 1:  # nothing is said of rows that are all one (CUDA driver API, cuTensorMapEncodeTiled)
+            out.append("a stride is 0: all its rows are one")
     for extent in m.box:
         if not 1 <= extent <= 256:
             out.append(f"a box has {extent} elements along a dim, and 1 to 256 are possible")
