@@ -257,8 +257,22 @@ class Scheduler:
         size = sum(stage_bytes(c.alloc.results[0].type) for group in plan.groups for c in group if c.alloc is not None)
         limit, distance = self.ctx.capabilities.max_shared_bytes, plan.distance
         held = 1 if self._goes_on(plan.loop) else 0
+        if size * (distance + held + 1) + self._beside(plan) > limit:
+            return distance + held, False
         lean, roomy = (limit // max(1, size * n) for n in (distance + held, distance + held + 1))
         return (distance + held + 1, True) if roomy >= max(held, min(lean, 2, self._blocks(plan.loop))) else (distance + held, False)
+
+    def _beside(self, plan: LoopPlan) -> int:
+        """Bytes of the other buffers that the loop uses: all in use at once with its stages, at worst."""
+        inside = {id(node) for node in plan.loop.walk()}
+        own = {id(c.alloc) for group in plan.groups for c in group if c.alloc is not None}
+
+        def used(value: Any) -> bool:
+            return any(id(user) in inside or any(used(v) for v in user.results if isinstance(v.type, ttg.MemDescType))
+                       for user, _ in self.function.uses(value))
+
+        return sum(stage_bytes(node.results[0].type) for node in self.function.nodes()
+                   if node.name == "ttg.local_alloc" and id(node) not in own and (id(node) in inside or used(node.results[0])))
 
     def _goes_on(self, loop: Node) -> bool:
         """Whether a matrix product of the loop may still read shared memory when the next iteration begins: an asynchronous one

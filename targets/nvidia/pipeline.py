@@ -27,6 +27,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     if uses_bulk_copies(arch, options):
         for name in ("rotate_chained_dots", "make_persistent", "warp_specialize"):
             stages = stages.insert_before("optimize_dot_operands", _own_pass(name))
+        stages = stages.replace("allocate_shared_memory", _own_pass("allocate_shared_memory"))
     return stages
 
 

@@ -365,7 +365,8 @@ class Consumers(Half):
         self.views: dict[Any, Node] = {}
         self.filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
         self.stored = False
-        self.takes_turns = num_warps == 8 and any(n.name == DOT and TURN in n.op.attributes for n in function.nodes())
+        turns = [n for n in function.nodes() if n.name == DOT and TURN in n.op.attributes]
+        self.takes_turns = num_warps == 8 and bool(turns) and not any(self._filled_here(v) for n in turns for v in n.operands[:2])
 
     # -- stages
     def _acquire(self, held: Held) -> None:
@@ -588,6 +589,13 @@ class Consumers(Half):
         later = body.ops[body.ops.index(node) + 1:]
         return all(g.readers == [node] and g.ring.depth > g.ring.held for g in groups) \
             and not any(n.regions and n.name.startswith("scf.") for n in later)
+
+    def _filled_here(self, value: Any) -> bool:
+        """Whether the consumers fill this buffer. All warps then meet before a product reads it: not possible while one has its turn."""
+        node = self.function.def_node(value)
+        while node is not None and node.name in VIEWS:
+            node = self.function.def_node(node.operands[0])
+        return node is not None and node.name == "ttg.local_alloc" and id(node) not in self.filled
 
     def _refilled(self, value: Any, body: Region) -> bool:
         """Whether the consumers themselves fill this buffer, in every round of the loop: no product may still read it then."""

@@ -16,6 +16,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects.analysis.structure import Function, Node, Region, is_removable, type_info
 from tilewright.dialects.encodings import element_bits
 from tilewright.targets.nvidia.passes.cluster_pairs import BIT
+from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
 
 DOT = "ttng.warp_group_dot"
 # on products: two warp groups take turns to issue those from "begin" to "end" ("whole": this one alone)
@@ -110,11 +111,23 @@ class Rings:
     def _load(self, node: Node) -> Load:
         allocs = [user for user, _ in self.function.uses(node.results[0]) if user.name == "ttg.local_alloc"]
         if not allocs:
-            raise NotSpecialised("a descriptor is loaded into registers only")
+            return Load(node, self._memory(node), [])
         types = {a.results[0].type for a in allocs}
         if len(types) > 1:
             raise NotSpecialised("one load is wanted under two layouts of shared memory")
         return Load(node, ttg.MemDescType(allocs[0].results[0].type), allocs)
+
+    def _memory(self, node: Node) -> Any:
+        """The buffer of a tile that is only wanted in registers (queries that are scaled first): rows of up to 128 bytes, swizzled."""
+        info = type_info(node.results[0].type)
+        if info.shape is None or len(info.shape) < 2:
+            raise NotSpecialised("a row is loaded into registers by a descriptor")
+        order = tuple(reversed(range(len(info.shape))))
+        try:
+            encoding = panel_encoding(info.shape, info.bits, order, info.shape[-1])
+        except ValueError as why:
+            raise NotSpecialised(f"a tile is loaded into registers: {why}") from None
+        return ttg.MemDescType.of(info.shape, info.element, encoding, True)
 
     def readers(self, load: Load) -> list[Node]:
         """The ops that read the loaded data, through views."""
