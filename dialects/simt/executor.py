@@ -202,7 +202,7 @@ class SimtExecutor:
                     stuck = {}
                 stuck[machine] = found
                 if len(stuck) == len(running) and not any(s.moved for s in stuck.values()):
-                    raise self._deadlock(self.kernel, list(stuck.items()))
+                    raise self._deadlock(self.kernel, sorted(stuck.items(), key=lambda item: item[0].rank))
 
     def _argument(self, index: int, arg: Any, t: VType, ranges: list[tuple[int, int, Any]]) -> Array:
         if t.kind == "ptr":

@@ -212,7 +212,8 @@ class SharedMemory:
         by = who if isinstance(who, str) else name(int(who[row]))
         known = "an asynchronous copy" if other == AccessLog.EVENT else name(other) if other < warps else \
             f"an asynchronous operation of {name(other % warps)}, which may still run,"
-        return SimtError(f"shared-memory race: {what} of byte {int(index[row, col])} by {by} after a {earlier} by {known} with no barrier in between")
+        whose = f" of the group's block {self.warps.start // len(self.warps)}" if len(self.warps) < warps else ""
+        return SimtError(f"shared-memory race: {what} of byte {int(index[row, col])}{whose} by {by} after a {earlier} by {known} with no barrier in between")
 
     def load(self, addr: Array, nbytes: int, warps: Array, align: int = 1) -> Array:
         """``addr`` [n] (bytes from the start), ``warps`` int16[n] → uint8[n, nbytes]."""
@@ -326,13 +327,14 @@ class SharedMemory:
         self._check_in_flight(index, what)
         return index
 
-    def object_access(self, offset: int, size: int, warps: list[int], what: str, ends: bool) -> None:
-        """These warps use a device's object in these bytes, or with ``ends`` begin or end its life."""
+    def object_access(self, offset: int, size: int, warps: list[int], what: str, ends: bool, known: bool = False) -> None:
+        """These warps use a device's object in these bytes, or with ``ends`` begin or end its life. ``known``: they know of its making."""
         if not self.check_races:
             return
         index = np.tile(np.arange(offset, offset + size), (len(warps), 1))
         who = np.array(warps, np.int16)
-        self._require_seen(index, self.order.view(who, self._own), what, who, reads=ends)
+        if not known:
+            self._require_seen(index, self.order.view(who, self._own), what, who, reads=ends)
         if ends:
             self._log.log_write(index, who)
         else:

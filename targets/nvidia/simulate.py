@@ -24,10 +24,23 @@ from tilewright.targets.nvidia.simulate_instructions import Handler, as_bits, fl
 Array = Any
 
 
+def _index(f: Callable[[Machine], int]) -> Callable[[Machine], Array]:
+    return lambda m: np.full(m.num_threads, f(m), np.uint32)
+
+
+# PTX ISA manual, "Special Registers"; as intrinsics their names have a dot where these have a first underscore
+SPECIAL: dict[str, Callable[[Machine], Array]] = {
+    "tid.x": lambda m: m.thread_ids, "laneid": lambda m: m.lane_ids, "ntid.x": _index(lambda m: m.num_threads),
+    "cluster_ctarank": _index(lambda m: m.rank), "cluster_nctarank": _index(lambda m: len(m.group.machines)),
+    **{f"ctaid.{axis}": _index(lambda m, i=i: m.program_ids[i]) for i, axis in enumerate("xyz")},  # type: ignore[misc]
+    **{f"nctaid.{axis}": _index(lambda m, i=i: m.grid[i]) for i, axis in enumerate("xyz")},  # type: ignore[misc]
+}
+
+
 # ------------------------------------------------------------------------------------------------ inline assembly
 @dataclass(frozen=True)
 class Operand:
-    """kind: "reg" (number or name), "imm" (value), "addr" (base operand, offset), "group" (operands), "sink" (``_``), "pair"
+    """kind: "reg" (number or name), "special" (name of a special register), "imm" (value), "addr" (base operand, offset), "group" (operands), "sink" (``_``), "pair"
     (two operands, ``a|b``), "tensor" (base operand and coordinates, ``[a, {b, c}]``)."""
 
     kind: str
@@ -65,6 +78,8 @@ def _operand(text: str) -> Operand:
         return Operand("imm", int(text[2:], 16))
     if re.fullmatch(r"-?\d+\.\d*", text):
         return Operand("imm", int(np.float32(text).view(np.uint32)))
+    if text.removeprefix("%") in SPECIAL and text.startswith("%"):
+        return Operand("special", text[1:])
     if re.fullmatch(r"[%\w]+", text):
         return Operand("reg", text)
     raise SimtError(f"operand {text!r} of inline assembly is not understood")
@@ -109,6 +124,8 @@ class _State:
         """Raw array of a register, or an immediate as uint32."""
         if operand.kind == "imm":
             return np.full(self.machine.num_threads, operand.value & 0xFFFFFFFF, np.uint32)
+        if operand.kind == "special":
+            return SPECIAL[operand.value](self.machine)
         try:
             return self.values[operand.value]
         except KeyError:
@@ -251,10 +268,6 @@ def _label(instructions: Sequence[Instruction], branch: Instruction) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------- intrinsics
-def _index(f: Callable[[Machine], int]) -> Callable[[CallInfo], Callable[..., Array]]:
-    return lambda info: lambda m: np.full(m.num_threads, f(m), np.uint32)
-
-
 def _waits(f: Callable[..., Array]) -> Callable[[CallInfo], Callable[..., Array]]:
     f.waits = True  # type: ignore[attr-defined]
     return lambda info: f
@@ -373,11 +386,7 @@ def _assert_fail(info: CallInfo) -> Callable[..., None]:
 def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     """The table for ``SimtExecutor``: intrinsics by name, then inline assembly."""
     table: dict[Any, Callable[[CallInfo], Callable[..., Any]]] = {
-        "llvm.nvvm.read.ptx.sreg.tid.x": lambda info: lambda m: m.thread_ids,
-        "llvm.nvvm.read.ptx.sreg.ntid.x": _index(lambda m: m.num_threads),
-        "llvm.nvvm.read.ptx.sreg.cluster.ctarank": _index(lambda m: m.rank),
-        "llvm.nvvm.read.ptx.sreg.cluster.nctarank": _index(lambda m: len(m.group.machines)),
-        "llvm.nvvm.read.ptx.sreg.laneid": lambda info: lambda m: m.lane_ids,
+        **{f"llvm.nvvm.read.ptx.sreg.{name.replace('_', '.', 1)}": lambda info, read=read: read for name, read in SPECIAL.items()},  # type: ignore[misc]
         "llvm.nvvm.barrier.cta.sync.aligned.all": _waits(lambda m, *args: m.block_barrier()),
         "llvm.nvvm.barrier0": _waits(lambda m, *args: m.block_barrier()),
         "llvm.nvvm.barrier.cta.sync.aligned.count": _as_instruction("barrier.cta.sync.aligned"),
@@ -402,9 +411,6 @@ def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
         "llvm.nvvm.div.full": _divide, "llvm.nvvm.div.rn.f": _divide, "llvm.nvvm.div.approx.f": _divide,
         "llvm.nvvm.tanh.approx.f32": _unary(np.tanh), "vprintf": _vprintf, "__assertfail": _assert_fail,
     }
-    for i, axis in enumerate("xyz"):
-        table[f"llvm.nvvm.read.ptx.sreg.ctaid.{axis}"] = _index(lambda m, i=i: m.program_ids[i])  # type: ignore[misc]
-        table[f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}"] = _index(lambda m, i=i: m.grid[i])  # type: ignore[misc]
     for shape in ("x1", "x2", "x4"):
         for trans in ("", ".trans"):
             opcode = f"ldmatrix.sync.aligned.m8n8.{shape}{trans}.shared.b16"

@@ -128,7 +128,9 @@ class MBarriers:
         barrier = self.live.get(offset)
         if barrier is None:
             raise SimtError(f"{what} of shared byte {offset}, where no mbarrier is initialised")
-        self.machine.shared.object_access(offset, 8, warps, what, ends)
+        order = self.machine.shared.order
+        known = not ends and all(order.knows_event(order.events[w], barrier.made) for w in warps)
+        self.machine.shared.object_access(offset, 8, warps, what, ends, known)
         return barrier
 
     @staticmethod
@@ -206,9 +208,9 @@ def mbarrier(parts: list[str]) -> Handler:
         values = as_bits(state.read(amount), 4) if amount is not None else np.ones(m.num_threads, np.uint32)
         threads = _threads(state, mask)
         order = m.shared.order
+        reached = [MBarriers.reached(m, t, int(address[t]), parts, "mbarrier.arrive") for t in threads]
         clocks = {} if "relaxed" in parts else {w: order.release([w]) for w in m.active_warps(active(state, mask))}
-        for t in threads:
-            home, barrier = MBarriers.reached(m, t, int(address[t]), parts, "mbarrier.arrive")
+        for t, (home, barrier) in zip(threads, reached):
             clock = clocks.get(warp_of(m, t))
             if home is not m:
                 m.group.count("remote arrivals")
