@@ -10,6 +10,7 @@ from tt_execution import define
 
 import tilewright as triton
 from tilewright.dialects.errors import OutOfResources
+from tilewright.targets.nvidia.emit import ptxas
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 torch = pytest.importorskip("torch")
@@ -280,6 +281,13 @@ def test_blocks_that_do_not_fit():
     a, b, c = operands(64, 64, 16)
     with pytest.raises(OutOfResources, match="shared memory"):
         launch(PLAIN, a, b, c, blocks=(128, 256, 256), num_warps=8, num_stages=3)
+
+
+@pytest.mark.skipif(ptxas() is None, reason="no ptxas")
+def test_an_instruction_that_needs_more_registers_than_allowed():
+    a, b, c = operands(64, 64, 16)
+    with pytest.raises(OutOfResources, match="registers of a thread: [0-9]+ needed, 64 available.*raise maxnreg"):
+        launch(PLAIN, a, b, c, blocks=(64, 256, 16), maxnreg=64)
 
 
 @pytest.mark.parametrize("maxnreg, consumers", [(64, 104), (104, 184)])

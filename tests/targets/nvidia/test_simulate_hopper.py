@@ -428,6 +428,29 @@ def test_bulk_store_mistakes(drop, message):
         copy_out(2, drop=(drop,)).simulate(tensor_map(np.zeros((16, 64), np.float16), (16, 64), 128), np.ones(2048, np.uint8), 0, 0)
 
 
+@pytest.mark.parametrize("wait, stays", [("cp.async.bulk.wait_group.read 0;", 1), ("cp.async.bulk.wait_group 0;", 2)])
+def test_bulk_stores_to_one_place_come_in_order_only_where_they_are_waited_for(wait, stays):
+    """First ones and then twos go to one box; that shared memory has been read is not enough for the twos to stay."""
+    def body(k, args):
+        target, image, other = args
+        for source in (image, other):
+            k.fill(source, 2048)
+            k.asm("fence.proxy.async.shared::cta;")
+            k.barrier()
+
+            def issue():
+                k.store_box(target, [k.i(0), k.i(0)], k.i(0))
+                k.asm("cp.async.bulk.commit_group;")
+            k.one_thread(0, issue)
+            k.asm(wait)
+            k.barrier()
+
+    array = np.zeros((16, 64), np.float16)
+    images = [box_image(np.full((16, 64), v, np.float16), 128) for v in (1, 2)]
+    HopperKernel([MAP, P, P], body, 4, 2048).simulate(tensor_map(array, (16, 64), 128), *images)
+    np.testing.assert_array_equal(array, stays)
+
+
 # ------------------------------------------------------------------------------------- pipelines of specialised warps
 def pipeline(mutate=(), stages=2):
     """D[64, 64] f32 = A[64, K] · B[64, K]ᵀ: warp 4's thread 0 copies tiles of 64 along K through a ring, warps 0-3 multiply.
