@@ -168,7 +168,9 @@ def parse_signature(kernel: Any, text: str) -> tuple[dict[str, Any], dict[str, A
         kind, _, hint = given[p.name].partition(":")
         try:
             parsed = str_to_ty(kind)
-        except TilewrightError:
+        except TilewrightError as error:
+            if kind.startswith("tensordesc"):  # meant as a type, and no value
+                raise ArgumentError(f"{p.name}: {error}") from None
             parsed = None
         if parsed is not None and not p.is_constexpr:
             if hint not in ("", "1", "16"):

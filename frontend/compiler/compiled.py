@@ -11,7 +11,7 @@ from tilewright import knobs
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.runtime.arguments import memory_of
 from tilewright.runtime.cache import LazyAsm
-from tilewright.runtime.explain import listed, report, run_time_names, tell
+from tilewright.runtime.explain import listed, named, report, run_time_names, tell
 from tilewright.targets import registry
 from tilewright.targets.protocol import GPUTarget, LaunchRequest, NeedsMemory, NeedsVariant
 
@@ -219,19 +219,25 @@ class CompiledKernel:
         variant = self.variant(request.options)
         if variant.reasons != request.reasons:
             variant.reasons = request.reasons
-            tell((variant.hash, request.reasons), self.name, [f"launched with {listed(request.options)}: {r}" for r in request.reasons])
+            tell((variant.hash, request.reasons), self.name, [named(f"launched with {listed(request.options)}: {r}", self.argument_names) for r in request.reasons])
         try:
             variant.launcher(gx, gy, gz, stream, variant.load(device), values)
         except LaunchRequest as further:
             return variant.answer(further, gx, gy, gz, stream, device, values, arguments)
         return variant
 
+    @property
+    def argument_names(self) -> list[str]:
+        """The user's names for the run-time arguments, in order; none where the kernel came as IR."""
+        signature = getattr(self.src, "signature", None)
+        return run_time_names(signature) if isinstance(signature, Mapping) else []
+
     def explain(self) -> str:
         """What the compiler chose and why: the choices, what is checked and made at a launch, and of a variant why it ran."""
-        signature = getattr(self.src, "signature", None)
-        names = run_time_names(signature) if isinstance(signature, Mapping) else []
+        names = self.argument_names
         because = [f"launched with {listed(self.given)} because of {r}" for r in self.reasons]
-        return "\n".join([f"{self.name} for {self.selection}", *because, *report(self.metadata._asdict(), names)])
+        lines = [*because, *report(self.metadata._asdict(), names)]
+        return "\n".join([f"{self.name} for {self.selection}", *(named(line, names) for line in lines)])
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> LazyDict:
         """What launch hooks are told: name, function, stream, and what the kernel's own ``launch_metadata`` adds."""

@@ -43,11 +43,33 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
         if name in taken:
             value = taken[name]
             if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < (0 if name == "num_stages" else 1):
-                raise ArgumentError(f"{name} is a positive integer; found {value!r}")
+                raise ArgumentError(f"{name} is {'an integer of 0 or more' if name == 'num_stages' else 'a positive integer'}; found {value!r}")
             taken[name] = int(value)
             if name == "num_warps" and taken[name] & (taken[name] - 1):
                 raise ArgumentError(f"num_warps is a power of two; found {value!r}")
+    for field in dataclasses.fields(cls):
+        if field.name in taken:
+            taken[field.name] = _checked(field, taken[field.name])
     return cls(**taken)
+
+
+def _checked(field: Any, value: Any) -> Any:
+    """``value`` as the field's annotation says, where that is of yes or no, or of an integer. A word such as "no" would count as true."""
+    kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+    kinds = {k.strip() for k in kind.split("|")}
+    if value is None and ("None" in kinds or field.default is dataclasses.MISSING):
+        return None
+    if kinds - {"None"} == {"bool"}:
+        if value is None:
+            return field.default
+        if type(value).__name__ not in ("bool", "bool_") and not (type(value) is int and value in (0, 1)):
+            raise ArgumentError(f"{field.name} is True or False{' or None' * ('None' in kinds)}; found {value!r}")
+        return bool(value)
+    if kinds - {"None"} == {"int"}:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ArgumentError(f"{field.name} is an integer{' or None' * ('None' in kinds)}; found {value!r}")
+        return int(value)
+    return value
 
 
 def options_dict(options: Any) -> dict[str, Any]:

@@ -84,6 +84,12 @@ def _restore(array: Any, saved: Any) -> None:
         array[...] = saved
 
 
+def _refuse_twice(given: Mapping[str, Any], config: Config) -> None:
+    if not given.keys().isdisjoint(config.kwargs):
+        raise ArgumentError(f"{', '.join(sorted(given.keys() & config.kwargs.keys()))} is given in the launch and in the configurations of "
+                            "autotune; leave it out of the launch")
+
+
 class Autotuner(KernelInterface):
     """A kernel that measures its configurations, once per value of the key arguments (and per dtype of the array arguments)."""
 
@@ -161,10 +167,7 @@ class Autotuner(KernelInterface):
                         rep=self.num_reps if self.num_reps is not None else 100, quantiles=quantiles)
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
-        conflicts = meta.keys() & config.kwargs.keys()
-        if conflicts:
-            raise ArgumentError(f"{', '.join(sorted(conflicts))} is given in the launch and in the configurations of autotune; leave it out of "
-                                "the launch")
+        _refuse_twice(meta, config)
         current = {**meta, **config.all_kwargs()}
         named = {**(self.nargs or {}), **current}
 
@@ -207,6 +210,7 @@ class Autotuner(KernelInterface):
             config = known if known is not None else self._tune(key, args, kwargs)
         else:
             config = self.configs[0]
+        _refuse_twice(kwargs, config)
         self.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from tilewright import knobs
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "//", "rem": "%"}
 _UNBOUNDED = 2147483647
+_INTERNAL = frozenset({"name", "base", "dtype", "shape", "strides", "itemsize", "argument", "placed"})  # said elsewhere, or the compiler's own
 _told: set[Any] = set()
 
 
@@ -51,6 +53,11 @@ def run_time_names(signature: Mapping[str, Any]) -> list[str]:
     return [n for name, kind in signature.items() for n in flat(name, kind)]
 
 
+def named(text: str, names: Sequence[str]) -> str:
+    """``text`` with the user's names for what a target, which knows numbers only, calls "argument 3"."""
+    return re.sub(r"\bargument (\d+)\b", lambda m: names[int(m[1])] if int(m[1]) < len(names) else m[0], text)
+
+
 def _guard(g: Mapping[str, Any], nodes: Sequence[Any], names: Sequence[str], descriptors: Sequence[Mapping[str, Any]]) -> str:
     kind = g["kind"]
     if kind == "no_alias":
@@ -67,7 +74,7 @@ def _descriptor(d: Mapping[str, Any], nodes: Sequence[Any], names: Sequence[str]
     shape = [expression(nodes, e, names) for e in d["shape"]]
     shape = ["unbounded" if s == str(_UNBOUNDED) else s for s in shape]
     strides = [expression(nodes, e, names) for e in d["strides"]]
-    facts = {k: v for k, v in d.items() if k not in ("name", "base", "dtype", "shape", "strides", "itemsize")}
+    facts = {k: v for k, v in d.items() if k not in _INTERNAL}
     return (f"{d.get('name') or 'descriptor'}: {d['dtype']} [{', '.join(shape)}] at {expression(nodes, d['base'], names)}, strides "
             f"[{', '.join(strides)}]; {', '.join(f'{k} {v}' for k, v in facts.items())}")
 

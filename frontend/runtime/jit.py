@@ -24,7 +24,7 @@ from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
-from tilewright.runtime.explain import choices, tell
+from tilewright.runtime.explain import choices, named, tell
 from tilewright.runtime.specialize import ALIGN, ONE, constexpr_key, describe, element_name
 from tilewright.runtime.warm_launch import MISSING, make_warm_launch, normalise_grid
 
@@ -389,7 +389,7 @@ class JITFunction(JITCallable, KernelInterface):
         if handle is None:
             handle = entry.kernel.load(device)
             self._remember(device, key, entry.kernel)
-            tell(entry.kernel.hash, self.__name__, choices(entry.kernel.metadata._asdict()))
+            tell(entry.kernel.hash, self.__name__, [named(c, entry.kernel.argument_names) for c in choices(entry.kernel.metadata._asdict())])
         if entry.pick is not None:
             values = entry.pick(values)
         enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
@@ -459,6 +459,9 @@ class JITFunction(JITCallable, KernelInterface):
         for p in self.params:
             value = bound[p.name]
             if p.is_constexpr:
+                if hasattr(value, "data_ptr") or (getattr(value, "ndim", 0) and hasattr(value, "dtype")):
+                    raise ArgumentError(f"argument {p.name!r} of {self.__name__}: it is declared tl.constexpr, a value known while compiling; "
+                                        f"found an array ({type(value).__module__}.{type(value).__qualname__})")
                 signature[p.name] = "constexpr"
                 constants[(p.num,)] = value.value if isinstance(value, constexpr) else value
                 continue

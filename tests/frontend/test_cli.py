@@ -104,7 +104,7 @@ HOST = {
     "guards": [{"kind": "aligned", "expr": 0, "to": 16, "why": "copies begin there"},
                {"kind": "range", "expr": 6, "min": 0, "max": 99, "why": "rows"}, {"kind": "multiple", "expr": 10, "of": 7, "why": "pairs"},
                {"kind": "no_alias", "descriptor": 0, "arg": 1, "why": "y is stored to"}],
-    "choices": [{"line": 8, "what": "tl.load of x", "chosen": "bulk copy", "why": "affine"}, {"line": 0, "what": "loop", "chosen": "plain", "why": ""}]}
+    "choices": [{"line": 8, "what": "tl.load of argument 0", "chosen": "bulk copy", "why": "affine"}, {"line": 0, "what": "loop", "chosen": "plain", "why": ""}]}
 
 
 def test_compile_explains(fake, capsys, monkeypatch):
@@ -142,6 +142,9 @@ def test_compile_explains(fake, capsys, monkeypatch):
     (["kernels.py:add", "--signature", "*fp32,*fp32,i32"], "no type or constexpr value is given for BLOCK"),
     (["kernels.py:add", "--signature", "*fp32,*fp32,i32,2,fp32,7"], "more entries"),
     (["kernels.py:add", "--signature", "*fp31,*fp32,i32,2"], r"x: '\*fp31' is neither a type"),
+    (["kernels.py:add", "--signature", "tensordesc<fp32[16,65]>,*fp32,i32,2"], r"x: .*65"),
+    (["kernels.py:add", "--signature", "tensordesc<fp31[16,64]>,*fp32,i32,2"], "x: .*'fp31' is unknown"),
+    (["kernels.py:add", "--signature", "tensordesc<fp32>,*fp32,i32,2"], r"x: .*descriptors are written tensordesc<fp16\[128,64\]>"),
     (["kernels.py:add", "--signature", "*fp32:8,*fp32,i32,2"], ":16"),
     (["kernels.py:add", "--signature", "*fp32,*fp32,i32,2", "--emit", "sass"], "no stage 'sass' .* there are ttir, text, bin"),
     (["kernels.py:add", "--signature", "*fp32,*fp32,i32,2", "--option", "colour=red"], "'colour' is neither a parameter"),

@@ -158,6 +158,12 @@ def test_mistakes(fake):
         tune(configs(1, 2), key=["n"], reset_to_zero=["y"])
     with pytest.raises(ArgumentError, match="BLOCK is given in the launch and in the configurations"):
         tune(configs(1, 2), key=["n"])[(1,)](np.zeros(4, np.float32), 5, BLOCK=2)
+    with pytest.raises(ArgumentError, match="BLOCK is given in the launch and in the configurations"):
+        tune(configs(1), key=["n"])[(1,)](np.zeros(4, np.float32), 5, BLOCK=2)
+    tuned = tune(configs(1, 2), key=["n"])
+    tuned[(1,)](np.zeros(4, np.float32), 5)  # another launch finds its configuration without measuring
+    with pytest.raises(ArgumentError, match="BLOCK is given in the launch and in the configurations"):
+        tuned[(1,)](np.zeros(4, np.float32), 5, BLOCK=2)
 
 
 def test_results_on_disk(fake):

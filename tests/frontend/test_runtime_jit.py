@@ -228,6 +228,23 @@ def test_wrong_arguments(fake):
     assert fake.contexts[-1].options == fake_target.Options(8, 3, "fast")
 
 
+def test_options_of_another_type(fake):
+    x = aligned(8)
+    for given, text in [({"enable_fp_fusion": "no"}, "enable_fp_fusion is True or False; found .no."), ({"enable_fp_fusion": 2}, "enable_fp_fusion is True or False"),
+                        ({"num_stages": -1}, "num_stages is an integer of 0 or more; found -1"), ({"num_warps": 0}, "num_warps is a positive integer")]:
+        with pytest.raises(ArgumentError, match=text):
+            add[(1,)](x, x, 5, 3, **given)
+    add[(1,)](x, x, 5, 3, enable_fp_fusion=0)
+    assert fake.contexts[-1].options.enable_fp_fusion is False
+
+
+def test_an_array_is_no_constexpr(fake):
+    x = aligned(8)
+    with pytest.raises(ArgumentError, match=r"^argument 'BLOCK' of add: it is declared tl.constexpr, .*; found an array \(numpy.ndarray\)$"):
+        add[(1,)](x, x, 5, x)
+    add[(1,)](x, x, 5, np.int64(4))
+
+
 def test_options_are_part_of_the_key(fake):
     x = aligned(8)
     a = add[(1,)](x, x, 5, 3)

@@ -79,7 +79,7 @@ def test_guards_pick_the_version(cuda, capsys):
         return matmul[(2, 2)](a, b, c, 256, n, 256, stride, 256, 256, BM=64, BN=64, BK=64)
 
     usual = launch()
-    assert usual.metadata.tma is True and len(usual.metadata.host["descriptors"]) >= 2 and "tl.load of argument 0: tma" in usual.explain()
+    assert usual.metadata.tma is True and len(usual.metadata.host["descriptors"]) >= 2 and "tl.load of a_ptr: tma" in usual.explain()
     encoded = len(cuda.encoded)
     assert encoded == len(usual.metadata.host["descriptors"]) and cuda.launches[-1][1] > 128  # a producer beside the consumers
     assert launch() is usual and len(cuda.encoded) == encoded
@@ -89,8 +89,8 @@ def test_guards_pick_the_version(cuda, capsys):
     other = launch(c=a)  # the result is written over an operand
     assert other is not usual and other.metadata.tma is False and not (other.metadata._asdict().get("host") or {}).get("descriptors")
     assert "overlap" in other.reasons[0] or "one array's memory" in other.reasons[0]
-    assert other.explain() == matmul.explain_last_launch() and "launched with tma=False because of" in other.explain()
-    assert "tilewright: matmul: launched with tma=False: " in capsys.readouterr().err
+    assert other.explain() == matmul.explain_last_launch() and "launched with tma=False because of tl.load of a_ptr: " in other.explain()
+    assert "tilewright: matmul: launched with tma=False: tl.load of a_ptr: its memory must lie apart from that of c_ptr: " in capsys.readouterr().err
     assert launch(c=a) is other and launch() is usual and len(cuda.encoded) == encoded
     assert cuda.launches[-2] == ((2, 2, 1), 128)
 
