@@ -78,4 +78,4 @@ def loaded_words(loop: Node) -> int:
 
 def fewest_rows(loop: Node) -> int:
     """Of the results of the products in the loop's body; 0: there are none."""
-    return min((type_info(n.results[0].type).shape[0] for n in loop.regions[0].ops if n.name == DOT), default=0)
+    return min(((type_info(n.results[0].type).shape or (0,))[0] for n in loop.regions[0].ops if n.name == DOT), default=0)
