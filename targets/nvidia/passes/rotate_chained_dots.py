@@ -12,7 +12,7 @@ After, the product of round i is issued in round i+1, after the first one there,
       o = dot(p, v[last], o')
 
 (Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", section 3.2.) What reads o stands as late
-as it may in the round, and the casts that make p stand last: warp_partition.py waits for the product in between.
+as it may in the round, and the casts that make p stand last: warp_consumers.py waits for the product in between.
 
 Two warp groups take turns to issue their two products, so that one computes its softmax while the other's products run.
 

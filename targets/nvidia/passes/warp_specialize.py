@@ -33,7 +33,8 @@ from tilewright.targets.nvidia.passes import store_order
 from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS
 from tilewright.targets.nvidia.passes.host_arguments import describe_box
 from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
-from tilewright.targets.nvidia.passes.warp_partition import Cluster, Consumers, Emitter, Producer, half_dim
+from tilewright.targets.nvidia.passes.warp_consumers import Consumers
+from tilewright.targets.nvidia.passes.warp_partition import Cluster, Emitter, Producer, half_dim
 from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpecialised, Ring, Rings
 
 PRODUCER_REGISTERS = 24
