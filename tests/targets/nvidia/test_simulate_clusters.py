@@ -232,13 +232,15 @@ def shared_tiles(mutate=()):
             def step(i, values):
                 (parity,) = values
                 k.wait(k.i(FULL), parity)
+                if "early" in mutate:
+                    arrive_remote(k, k.i(EMPTY), other)
                 first = b.mul(b.add(b.mul(program(k), n), i), k.i(256))
                 for j in range(0, 256, 32):
                     word = b.add(lane, k.i(j))
                     value = b.load(k.shared_pointer(b.add(b.mul(word, k.i(4)), k.i(TILE))), b.t_i32, align=4)
                     b.store(value, k.word(out, b.add(first, word)), align=4)
                 k.arrive(k.i(EMPTY))
-                if "remote" not in mutate:
+                if not {"remote", "early"} & set(mutate):
                     arrive_remote(k, k.i(EMPTY), other)
                 return [b.xor(parity, k.i(1))]
             k.loop(n, [k.i(0)], step)
@@ -271,7 +273,8 @@ BOTH = r"\[program \(0, 0, 0\), k\](\n  .*)+\nand \[program \(1, 0, 0\), k\](\n 
     (["remote"], rf"deadlock: .*{BOTH}the mbarrier at byte 8, parity 0: phase 0 has 32 of 64 arrivals"),
     (["remote", "count"], r"race: write of byte \d+ of the group's block (0|1) by an asynchronous copy of warp 0 of the group's block (1|0) after a "
      r"(read by warp 1 of the group's block|write)"),
-    (["mask"], r"the mbarrier at byte 0.*expects 1024 more bytes|expects -|race"),
+    (["early"], r"race: write of byte \d+ of the group's block (0|1) by an asynchronous copy of warp 0 of the group's block (1|0) after a read by warp 1 of the group's block (0|1)"),
+    (["mask"], rf"deadlock: .*{BOTH}the mbarrier at byte 0, parity 0: phase 0 has 1 of 1 arrivals and expects 1024 more bytes"),
     (["no mask"], r"mask 0x0 of a cluster of 2"),
     (["wide mask"], r"mask 0x7 of a cluster of 2"),
     (["half"], r"race: |deadlock|which nothing has written"),
