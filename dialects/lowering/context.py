@@ -39,6 +39,11 @@ class SharedMemory:
         return replace(self, **changes)
 
 
+# of loops: each round, or what follows the loop in its region, reads the thread's number again (``read_anew``)
+ROUNDS_READ_ANEW, REST_READS_ANEW = "tt.rounds_read_anew", "tt.rest_reads_anew"
+READ_ANEW = "tt.read_anew"  # of tt.get_program_id: no register holds the program's number before
+
+
 class LoweringContext:
     """One a function. ``b`` is the builder; ``hooks`` the target's; ``options`` the launch options.
 
@@ -136,6 +141,24 @@ class LoweringContext:
                 value = self._once[key] = make(self.b)
         return value
 
+    @contextlib.contextmanager
+    def read_anew(self) -> Iterator[None]:
+        """Within it, what is made once (``once``, ``indices``) stands here, of the thread's number read again: nothing of it lies in
+        registers before, and nothing moves out of a loop."""
+        b, indices, once, entry = self.b, self.indices, self._once, self.b.entry
+        b.entry = b.block()
+        body = b.block(after=b.entry)
+        b.br(b.entry)
+        b.set_block(body)
+        self._once = {}
+        self.indices = Indices(b, self.entry, self.hooks.thread_id_anew)
+        try:
+            yield
+        finally:
+            with self.entry():
+                b.br(body)
+            b.entry, self.indices, self._once = entry, indices, once
+
     def thread_id(self) -> Value:
         return self.indices.thread
 
@@ -207,7 +230,7 @@ class LoweringContext:
     def lower_ops(self, nodes: Any) -> None:
         """Lower the ops of one region in order, up to and without its terminator."""
         b, table, values = self.b, self.table, self.values
-        for node in nodes:
+        for at, node in enumerate(nodes):
             op = node.op
             lowering = table.get(node.name)
             if lowering is None:
@@ -218,5 +241,9 @@ class LoweringContext:
             if results is not None:
                 for value, lowered in zip(node.results, results, strict=True):
                     values[value] = lowered
+            if node.regions and REST_READS_ANEW in op.attributes:
+                with self.read_anew():
+                    self.lower_ops(nodes[at + 1:])
+                return
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from tilewright.dialects.lowering.context import LoweringContext, SharedMemory
+from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW, LoweringContext, SharedMemory
 from tilewright.dialects.lowering.registry import lowers
 
 
@@ -130,7 +131,8 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     compare = b.icmp("ult" if unsigned else "slt", induction, upper)
     b.set_block(body)
     _bind(ctx, region.args, [[induction], *unflatten(unpack_carried(b, arguments, vectors), initial)])
-    ctx.lower_ops(region.ops[:-1])
+    with ctx.read_anew() if ROUNDS_READ_ANEW in op.attributes else nullcontext():
+        ctx.lower_ops(region.ops[:-1])
     last = region.ops[-1]
     yielded = [ctx.get(v) for v in last.operands]
     _check_views(initial, yielded, "a loop")

@@ -44,8 +44,16 @@ class TargetHooks:
     def thread_id(self, b: Any) -> Any:
         raise NotImplementedError
 
+    def thread_id_anew(self, b: Any) -> Any:
+        """The same as ``thread_id``, but read here, which no optimisation may know."""
+        return self.thread_id(b)
+
     def program_id(self, b: Any, axis: int) -> Any:
         raise NotImplementedError
+
+    def program_id_anew(self, b: Any, axis: int) -> Any:
+        """The same as ``program_id``, in the way of ``thread_id_anew``."""
+        return self.program_id(b, axis)
 
     def num_programs(self, b: Any, axis: int) -> Any:
         raise NotImplementedError

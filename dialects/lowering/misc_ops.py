@@ -8,6 +8,7 @@ from tilewright.dialects import encodings
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.lower_math import MathFunction, lookup
+from tilewright.dialects.lowering.context import READ_ANEW
 from tilewright.dialects.lowering.elementwise import map_registers
 from tilewright.dialects.lowering.registry import lowers
 
@@ -19,6 +20,8 @@ def _integer(op: Any, name: str) -> int:
 @lowers("tt.get_program_id")
 def lower_program_id(ctx: Any, op: Any) -> list[Any]:
     axis = _integer(op, "axis")
+    if READ_ANEW in op.attributes:
+        return [[ctx.hooks.program_id_anew(ctx.b, axis)]]
     return [[ctx.once(("program", axis), lambda b: ctx.hooks.program_id(b, axis))]]
 
 

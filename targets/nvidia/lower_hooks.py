@@ -130,12 +130,19 @@ class NvidiaHooks(TargetHooks):
         thread = self.raw_thread_id(b)
         return b.and_(thread, b.i32(self.program_threads - 1)) if self.extra_warps else thread
 
+    def thread_id_anew(self, b: Any) -> Any:
+        thread = b.inline_asm("mov.u32 $0, %tid.x;", "=r", _i(32))  # has side effects, as far as LLVM knows
+        return b.and_(thread, b.i32(self.program_threads - 1)) if self.extra_warps else thread
+
     def raw_thread_id(self, b: Any) -> Any:
         """The thread's number in the block, producers included."""
         return b.call_intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", _i(32), [])
 
     def program_id(self, b: Any, axis: int) -> Any:
         return b.call_intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{'xyz'[axis]}", _i(32), [])
+
+    def program_id_anew(self, b: Any, axis: int) -> Any:
+        return b.inline_asm(f"mov.u32 $0, %ctaid.{'xyz'[axis]};", "=r", _i(32))
 
     def num_programs(self, b: Any, axis: int) -> Any:
         return b.call_intrinsic(f"llvm.nvvm.read.ptx.sreg.nctaid.{'xyz'[axis]}", _i(32), [])

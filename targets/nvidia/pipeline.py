@@ -25,7 +25,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         stages = stages.insert_before("allocate_shared_memory", _own_pass("schedule_warp_group_dots"))
         stages = stages.insert_before("insert_barriers", _own_pass("fence_async_proxy"))
     if uses_bulk_copies(arch, options):
-        for name in ("rotate_chained_dots", "make_persistent", "warp_specialize"):
+        for name in ("rotate_chained_dots", "sink_arithmetic", "make_persistent", "warp_specialize", "share_counters", "load_late"):
             stages = stages.insert_before("optimize_dot_operands", _own_pass(name))
         stages = stages.replace("allocate_shared_memory", _own_pass("allocate_shared_memory"))
     return stages

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, functions
+from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS, find_pairs
 from tilewright.targets.nvidia.passes.host_arguments import insert_arguments
@@ -78,8 +79,8 @@ def _wrap(function: Function, pairs: bool) -> None:
     first = op("tt.get_program_id", [], before, {"axis": axis})
     step = op("tt.get_num_programs", [], before, {"axis": axis})
     total = op("arith.muli", [op("arith.muli", [x, y], before), z], before)
-    loop = ir.Operation.create("scf.for", results=[], operands=[first, total, step], attributes={"ttng.persistent": ir.UnitAttr.get()},
-                               regions=1, loc=end.location, ip=before)
+    attributes = {name: ir.UnitAttr.get() for name in ("ttng.persistent", ROUNDS_READ_ANEW)}
+    loop = ir.Operation.create("scf.for", results=[], operands=[first, total, step], attributes=attributes, regions=1, loc=end.location, ip=before)
     block = loop.regions[0].blocks.append(i32)
     tile = block.arguments[0]
     last = ir.Operation.create("scf.yield", loc=end.location, ip=ir.InsertionPoint(block))

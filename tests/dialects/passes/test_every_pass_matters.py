@@ -15,6 +15,7 @@ import matmul as example
 import matmul_descriptors as example_of_descriptors
 import numpy as np
 import pytest
+from crowded_kernel import crowded
 
 from tilewright.compiler import ASTSource
 from tilewright.compiler.compiler import load_target, pass_context
@@ -91,8 +92,8 @@ def _writes_a_block(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
     return "st.global" in code
 
 
-def _runs_products_side_by_side(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
-    """Whether attention's second product is issued while the first one of the next block runs."""
+def _attention(pipeline: Callable[[Pipeline], Pipeline], look: Callable[[Any], bool]) -> bool:
+    """What ``look`` says of attention's ttg."""
     kernel = example_of_attention.attention_kernel
     constants = dict(HEAD_DIM=64, BLOCK_M=64, BLOCK_N=64, CAUSAL=False, PRECISION="tf32")
     signature = {n: "*fp16" if n.endswith("_ptr") else "fp32" if n == "qk_scale" else "i32" for n in kernel.arg_names if n not in constants}
@@ -106,7 +107,35 @@ def _runs_products_side_by_side(pipeline: Callable[[Pipeline], Pipeline]) -> boo
         for stage in pipeline(selection.plugin.pipeline(selection.arch, options)).stages[:2]:
             run_passes(module, stage.passes, ctx)
         (function,) = functions(module)
-        return any(n.name == "ttng.warp_group_dot_wait" and n.depth and n.int_attr("pendings") == 1 for n in function.nodes())
+        return look(function)
+
+
+def _loads_late(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
+    """Whether a kernel short of registers loads each vector after the product that it is combined with."""
+    selection = registry.select(GPUTarget("cuda", 90, 32))
+    options = selection.plugin.options(num_warps=8, num_stages=2)
+    pointers = [n for n in crowded.arg_names if n.endswith("_ptr")]
+    signature = {**{n: "*fp16" if n[0] in "qkvg" else "*fp32" for n in pointers}, "steps": "i32"}
+    divisible = {(i,): [["tt.divisibility", 16]] for i in range(len(pointers))}
+    with mlir_context():
+        load_target(selection.plugin)
+        ctx = pass_context(selection, options, "crowded")
+        module = ASTSource(crowded, signature, {"M": 128, "N": 128, "D": 64}, divisible).make_module(selection, options)
+        for stage in pipeline(selection.plugin.pipeline(selection.arch, options)).stages[:2]:
+            run_passes(module, stage.passes, ctx)
+        (function,) = functions(module)
+        order = [n.name for n in function.nodes() if n.name in ("tt.load", "ttng.warp_group_dot") and n.depth > 1]
+    return order[0] == "ttng.warp_group_dot"
+
+
+def _runs_products_side_by_side(function: Any) -> bool:
+    """Whether attention's second product is issued while the first one of the next block runs."""
+    return any(n.name == "ttng.warp_group_dot_wait" and n.depth and n.int_attr("pendings") == 1 for n in function.nodes())
+
+
+def _counts_once(function: Any) -> bool:
+    """Whether the loops carry one stage and one phase, though they walk two rings."""
+    return all([str(v.type) for v in n.results].count("i32") == 2 for n in function.nodes() if n.name == "scf.for" and n.depth)
 
 
 def _fails(compiled: Any) -> bool:
@@ -147,8 +176,12 @@ BULK_COPIES: dict[str, Any] = {"arch": 90}
 BULK_COPY_LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "promote_to_descriptors": ("tiles are loaded by bulk copies", lambda c: "cp.async.bulk.tensor" in c.ptx),
     "host_descriptors": ("the launcher makes the tensor maps", lambda c: ".param .align 64 .b8" in c.ptx),
-    "rotate_chained_dots": ("attention's two products run side by side", lambda c: _runs_products_side_by_side(c.pipeline)),
+    "rotate_chained_dots": ("attention's two products run side by side", lambda c: _attention(c.pipeline, _runs_products_side_by_side)),
+    "sink_arithmetic": ("addresses of the result are made after the products", lambda c: "%tid.x" in c.ptx.rsplit("wgmma.mma_async", 1)[1]),
     "make_persistent": ("a block runs one program after another", lambda c: "%nctaid.x" in c.ptx),
+    "share_counters": ("K's and V's rings, in step, are counted once",
+                       lambda c: _attention(lambda p: c.pipeline(p).remove("rotate_chained_dots"), _counts_once)),
+    "load_late": ("vectors that do not fit beside the tiles are loaded after the product", lambda c: _loads_late(c.pipeline)),
     "warp_specialize": ("copies have warps of their own", lambda c: "setmaxnreg" in c.ptx),
 }
 

@@ -104,7 +104,7 @@ module {
 _NVIDIA = "tilewright.targets.nvidia.passes."
 BEFORE = ("canonicalize_tt", "dce_cse", "convert_tt_to_ttg", "coalesce", "use_warp_group_dots", "accelerate_dot",
           "remove_layout_conversions")
-SPECIALISE = (*BEFORE, "rotate_chained_dots", "make_persistent", "warp_specialize", "dce_cse")
+SPECIALISE = (*BEFORE, "rotate_chained_dots", "sink_arithmetic", "make_persistent", "warp_specialize", "share_counters", "dce_cse")
 
 
 def run(text: str, passes: tuple[str, ...], num_warps: int = 8, num_stages: int = 3) -> tuple[Any, Any]:
