@@ -31,6 +31,7 @@ def num_threads() -> int:
 
 _local = threading.local()
 _running: dict[int, tuple[Sequence[str], list[str]]] = {}  # thread → messages of the kernel it runs, and the launch's failures
+_MAX_SIZE = 2**31 - 1  # programs along one axis
 _WORTH_THREADS = 100e-6  # seconds of work below which waking other threads costs more than it saves
 
 
@@ -149,6 +150,8 @@ class CpuDriver:
                 raise ArgumentError(f"the arguments {values!r} do not fit the kernel's types ({', '.join(signature)}): {e}") from None
             where = ctypes.addressof(slots)
             total = gx * gy * gz
+            if total > _MAX_SIZE and max(gx, gy, gz) > _MAX_SIZE:  # program ids have 32 bits: more would silently be other sizes
+                raise ArgumentError(f"the grid is {(gx, gy, gz)}; allowed are up to {_MAX_SIZE} programs along each of x, y and z")
             call = handle.call
             failures: list[str] = []
 

@@ -77,6 +77,14 @@ def test_an_empty_grid_does_nothing():
     assert (z == 9).all()
 
 
+@pytest.mark.parametrize("grid", [(2**32 + 1,), (1, 3 * 2**30), (1, 1, 2**40)])
+def test_sizes_beyond_program_ids_are_refused(grid):
+    x = np.zeros(4, np.float32)
+    with pytest.raises(ArgumentError, match="allowed are up to 2147483647 programs along each of x, y and z"):
+        add_kernel[grid](x, x, x, 0, BLOCK=4)  # 1, -2^30 and 0 programs, were the sizes cut to 32 bits
+    add_kernel[(2**32 + 1, 0)](x, x, x, 0, BLOCK=4)  # of nothing
+
+
 def test_what_does_not_fit_is_refused():
     from tilewright.targets.cpu.driver import CpuDriver
 
