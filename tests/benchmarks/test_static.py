@@ -1,6 +1,6 @@
 """Registers, spills and serialised WGMMAs of the benchmark configurations on sm_90a, beside Triton's committed figures; no GPU.
 
-Where Triton spills nothing, neither do we; every block fits; ptxas serialises no WGMMA (its warnings C7510 to C7515). The first candidate of each
+We spill no more than Triton; every block fits; ptxas serialises no WGMMA (its warnings C7510 to C7515). The first candidate of each
 case runs always, the others as slow tests. ``python benchmarks/static_figures.py`` prints all the figures.
 """
 
@@ -20,19 +20,8 @@ DATA = json.loads(PEER.read_text())
 TRITON = DATA["configurations"]
 ALL = configurations()
 
-# The one list of what does not hold yet: a case, or a label (case and candidate) → what is missing. To shrink as Hopper's lowering lands;
-# what is listed and holds passes.
-NOT_YET: dict[str, str] = {
-    "matmul_desc": "descriptor loads become masked loads until they are bulk copies",
-    "matmul_fp8": "fp8 products are no warp-group products yet",
-    "matmul_fp8_desc": "descriptor loads become masked loads until they are bulk copies",
-    **dict.fromkeys((f"attention{case} {i}" for case in ("128", "128c") for i in (4, 5, 6, 7)), "descriptor loads become masked loads until they are bulk copies"),
-    **dict.fromkeys((f"attention{case} {i}" for case in ("64", "64c") for i in (3, 6)), "128 rows a warp group: registers, until products are warp-group products"),
-    "example_attention 3": "128 rows a warp group: registers, until products are warp-group products",
-    "backward128": "the four products of a step are no warp-group products yet",
-    "backward128c": "the four products of a step are no warp-group products yet",
-    "backward64c": "the four products of a step are no warp-group products yet",
-}
+# The one list of what does not hold: a label (case and candidate), or a case → why. A label that is listed and holds fails, so that the list shrinks.
+NOT_YET: dict[str, str] = {}
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas: pip install nvidia-cuda-nvcc")
 
@@ -55,8 +44,8 @@ def faults(rows: list[dict], peer: list[dict]) -> list[str]:
     found = []
     for row, other in zip(rows, peer, strict=True):
         assert row["kernel"] == other["kernel"]
-        if row["spills"] and not other["spills"]:
-            found.append(f"{row['kernel']} spills {row['spills']} bytes at {row['regs']} registers; Triton none at {other['regs']}")
+        if row["spills"] > other["spills"]:
+            found.append(f"{row['kernel']} spills {row['spills']} bytes at {row['regs']} registers; Triton {other['spills']} at {other['regs']}")
         if row["serialised"]:
             found.append(f"{row['kernel']}: {row['serialised']}")
         threads = 32 * row["warps"]
@@ -69,7 +58,7 @@ def faults(rows: list[dict], peer: list[dict]) -> list[str]:
 
 @needs_ptxas
 @pytest.mark.parametrize("label", labels())
-def test_no_spills_where_triton_has_none(label, monkeypatch, record_property):
+def test_no_more_spills_than_triton(label, monkeypatch, record_property):
     peer = TRITON[label]
     if isinstance(peer, str):
         pytest.skip(f"Triton does not compile it: {peer}")
@@ -86,6 +75,7 @@ def test_no_spills_where_triton_has_none(label, monkeypatch, record_property):
     if found and not_yet(label):
         pytest.xfail(f"{not_yet(label)}: {'; '.join(found)}")
     assert not found
+    assert label not in NOT_YET, "it holds: take it off the list"
 
 
 def test_the_peer_file_is_of_these_configurations():
@@ -101,7 +91,8 @@ def test_faults_are_found():
     good = {"kernel": "k", "regs": 168, "spills": 0, "serialised": "", "shared": 1000, "warps": 12}
     assert faults([good], [good]) == []
     assert "spills 8 bytes" in faults([{**good, "spills": 8}], [good])[0]
-    assert faults([{**good, "spills": 8}], [{**good, "spills": 4}]) == []
+    assert "Triton 4 at" in faults([{**good, "spills": 8}], [{**good, "spills": 4}])[0]
+    assert faults([{**good, "spills": 4}], [{**good, "spills": 8}]) == []
     assert "C7510" in faults([{**good, "serialised": "warning C7510"}], [good])[0]
     assert "do not fit" in faults([{**good, "regs": 169}], [good])[0]
     assert "shared memory" in faults([{**good, "shared": SHARED + 1}], [good])[0]
