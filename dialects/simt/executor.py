@@ -175,7 +175,8 @@ class SimtExecutor:
         for machine in self.group.machines:
             machine.grid, machine.objects = (gx, gy, gz), objects
         if programs is None:
-            programs = ((x, y, z) for z, y, x in itertools.product(range(gz), range(gy), range(gx)))
+            # not itertools.product, which would first list the whole of each range
+            programs = ((x, y, z) for z in range(gz) for y in range(gy) for x in range(gx))
         left = iter(programs)
         with np.errstate(all="ignore"):
             while together := tuple(itertools.islice(left, self._blocks)):
@@ -229,7 +230,8 @@ class SimtExecutor:
             found = next(self._steps(machine, function, args, machine.mask))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        raise self._deadlock(function, [(machine, found)])  # other blocks do not run while a function is called
+        # Other blocks do not run meanwhile.
+        raise self._deadlock(function, [(machine, found)])
 
     def _steps(self, machine: Machine, function: Function, args: Sequence[Any], mask: Array,
                kernel: bool = False) -> Generator[Stuck, None, list[Any] | None]:

@@ -93,6 +93,11 @@ def test_divergent_barrier_is_an_error():
         build(loop(True), "%o: !llvm.ptr<1>").run((1,), [np.zeros(64, np.int32)])
 
 
+def test_a_grid_is_not_listed_before_it_runs():
+    with pytest.raises(SimtError, match="barrier reached by 63 of 64"):  # the first program's; 2^62 programs fit no memory
+        build(loop(True), "%o: !llvm.ptr<1>").run((1 << 62,), [np.zeros(64, np.int32)])
+
+
 def exchange(barrier: bool) -> str:
     """out[t] = value that thread 63 - t stored."""
     return f"""
