@@ -92,6 +92,26 @@ def test_a_fence_counts_for_the_writes_before_it_of_its_own_warp():
     assert not fenced(0)
 
 
+def test_warps_of_a_group_of_blocks():
+    order = Order(4, 2)
+    assert [order.name(w) for w in (1, 3)] == ["warp 1 of the group's block 0", "warp 1 of the group's block 1"] and Order(4).name(3) == "warp 3"
+    log = AccessLog(4, order, range(2, 4))  # of the second block's memory
+    log.log_read(BYTES, np.array([2]))
+    log.log_write(BYTES, np.array([3]))
+    for barrier in ([0, 1], [2, 3]):  # each block's own says nothing to the other
+        order.barrier(barrier)
+        assert not seen(log, order, 0) and not unread(log, order, 0)
+    assert seen(log, order, 2) and unread(log, order, 3)
+    order.acquire([0], order.release([3]))
+    assert seen(log, order, 0) and unread(log, order, 0) and not seen(log, order, 1)
+    assert not log.unseen_writes(BYTES, order.view(np.array([0]), slice(2, 4))).any()
+    event = order.event()
+    log.log_event(BYTES, event)
+    assert not seen(log, order, 2)
+    order.acquire([2], order.event_clock(event, order.nothing()))
+    assert seen(log, order, 2) and not seen(log, order, 3)
+
+
 # ------------------------------------------------------------------------------------------------- threads that wait
 def turnstile(info):
     """Threads go on when the word at their address is not 0."""
@@ -179,3 +199,42 @@ def test_pending_registers_move_and_merge_and_are_not_read():
     assert np.isnan((late + 1)[3])
     assert isinstance(late.resolve(lambda ticket: None), Pending)
     np.testing.assert_array_equal(late.resolve(lambda ticket: np.arange(4, dtype=np.float32))[:2], [0, 1])
+
+
+# -------------------------------------------------------------------------------------------------- groups of blocks
+MEET = """
+      %pid = llvm.call_intrinsic "llvm.test.pid"() : () -> i32
+      %c1 = llvm.mlir.constant(1 : i32) : i32
+      %c10 = llvm.mlir.constant(10 : i32) : i32
+      %one = llvm.mlir.constant(1 : i64) : i64
+      %own = llvm.alloca %one x i32 : (i64) -> !llvm.ptr
+      %mine = llvm.getelementptr %flags[%pid] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, i32
+      %n = llvm.add %pid, %c10 : i32
+      llvm.store %n, %own {alignment = 4 : i64} : i32, !llvm.ptr
+      llvm.store %n, %mine {alignment = 4 : i64} : i32, !llvm.ptr<1>
+      %other = llvm.xor %pid, %c1 : i32
+      %theirs = llvm.getelementptr %flags[%other] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, i32
+      llvm.call_intrinsic "llvm.test.turnstile"(%theirs) : (!llvm.ptr<1>) -> ()
+      %got = llvm.load %theirs {alignment = 4 : i64} : !llvm.ptr<1> -> i32
+      %kept = llvm.load %own {alignment = 4 : i64} : !llvm.ptr -> i32
+      %sum = llvm.mul %got, %kept : i32
+      %p = llvm.getelementptr %o[%pid] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, i32
+      llvm.store %sum, %p {alignment = 4 : i64} : i32, !llvm.ptr<1>
+      llvm.return
+"""
+
+
+def meeting(group):
+    with mlir_context():
+        module = ir.Module.parse(f"module {{ {SMEM} llvm.func @k(%o: !llvm.ptr<1>, %flags: !llvm.ptr<1>) {{ {TID} {MEET} }} }}")
+        return SimtExecutor(module, "k", 32, 32, 64, {**SEMANTICS, "llvm.test.turnstile": turnstile}, group=group)
+
+
+def test_blocks_of_a_group_wait_for_each_other():
+    out, flags = np.zeros(4, np.int32), np.zeros(4, np.int32)
+    meeting(2).run((4,), [out, flags])
+    assert flags.tolist() == [10, 11, 12, 13] and out.tolist() == [110, 110, 156, 156]
+    with pytest.raises(SimtError, match=r"deadlock: .*\[program \(0, 0, 0\), k\]\n  threads 0-31 at .*: a word$"):
+        meeting(1).run((4,), [out, np.zeros(4, np.int32)])
+    with pytest.raises(SimtError, match=r"blocks run in groups of 2, and the last of the grid \(3, 1, 1\) has 1"):
+        meeting(2).run((3,), [out, np.zeros(4, np.int32)])
