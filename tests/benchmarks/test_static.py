@@ -21,7 +21,9 @@ TRITON = DATA["configurations"]
 ALL = configurations()
 
 # The one list of what does not hold: a label (case and candidate), or a case → why. A label that is listed and holds fails, so that the list shrinks.
-NOT_YET: dict[str, str] = {}
+NOT_YET: dict[str, str] = dict.fromkeys(
+    ("backward128 4", "backward128c 4"),
+    "dk, dv, s, dp and p in bf16 of 128×128 are 73,728 words, a multiprocessor has 65,536 registers: Triton spills 1.7 KB, we 0.8 KB and serialise")
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="no ptxas: pip install nvidia-cuda-nvcc")
 
