@@ -359,12 +359,6 @@ class Cluster:
             found = m.group.state["cluster"] = Cluster(m.group)
         return found  # type: ignore[no-any-return]
 
-    def of_cluster(self, m: Any, threads: Array) -> Array:
-        """bool[threads of the cluster]."""
-        out = np.zeros_like(self.arrivals, bool)
-        out[self.rows(m)] = threads
-        return out
-
     @staticmethod
     def rows(m: Any) -> slice:
         return slice(m.rank * m.num_threads, (m.rank + 1) * m.num_threads)

@@ -352,19 +352,19 @@ def test_a_matmul_whose_blocks_share_tiles(launches):
     assert launches.executed[-1][1] == (4, 1, 1)
 
 
-@pytest.mark.parametrize("m, n, k, blocks, along_n, warps, shared", [
-    (4 * 64, 2 * 128, 192, (64, 128, 64), False, 4, True), (4 * 64 - 24, 2 * 128 - 40, 200, (64, 128, 64), False, 4, True),
-    (3 * 64, 2 * 128, 192, (64, 128, 64), False, 4, False),  # neighbours need not have the same n
-    (3 * 64, 128, 192, (64, 128, 64), False, 4, False), (64, 128, 192, (64, 128, 64), False, 4, False),
-    (2 * 128, 128, 192, (128, 128, 64), False, 8, True),
+@pytest.mark.parametrize("m, n, k, blocks, along_n, warps, flags", [
+    (4 * 64, 2 * 128, 192, (64, 128, 64), False, 4, 1), (4 * 64 - 24, 2 * 128 - 40, 200, (64, 128, 64), False, 4, 1),
+    (3 * 64, 2 * 128, 192, (64, 128, 64), False, 4, 0),  # neighbours need not have the same n
+    (3 * 64, 128, 192, (64, 128, 64), False, 4, 0), (64, 128, 192, (64, 128, 64), False, 4, 0),
+    (2 * 128, 128, 192, (128, 128, 64), False, 8, 1),
+    (2 * 64, 2 * 128, 384, (64, 128, 128), True, 4, 1), (2 * 64, 2 * 128, 384, (64, 128, 128), False, 4, 2),  # A's tile, B's
 ])
-def test_matmuls(launches, m, n, k, blocks, along_n, warps, shared):
+def test_matmuls(launches, m, n, k, blocks, along_n, warps, flags):
     kernel, got, want = launch(m, n, k, blocks, along_n, warps)
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-2)
     assert kernel.metadata.persistent["cluster"] == 2
-    assert bool(launches.counts.get("multicast copies")) == bool(launches.counts.get("remote arrivals")) == shared
-    flags = launches.executed[-1][2][12]
-    assert flags == (1 if shared else 0)
+    assert bool(launches.counts.get("multicast copies")) == bool(launches.counts.get("remote arrivals")) == bool(flags)
+    assert [a for a in launches.executed[-1][2] if isinstance(a, int)][-1] == flags
 
 
 def without(text, pattern):
