@@ -196,6 +196,10 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
     def launch_planned(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any], memory: Any = None) -> None:
         with lock:
             extra: tuple[Any, ...] = (gx, gy, gz) if per_sm else ()
+            if per_sm and not 0 < gx * gy * gz < 1 << 31:  # a persistent kernel counts programs in 32 bits
+                if min(gx, gy, gz) < 1 or gx >= 1 << 31 or max(gy, gz) > 65535:
+                    driver.refuse_grid((gx, gy, gz))
+                raise NeedsVariant(WITHOUT_TMA, (f"a grid of {gx * gy * gz} programs is more than one block can count",))
             if planner is not None:
                 key = (planner.pick(args), gx, gy, gz) if planner.uses_grid else planner.pick(args)
                 decided = planner.kept.get(key)

@@ -100,6 +100,17 @@ def test_nan_padding_and_plain_rows():
     assert cuda.encoded[0][8:] == ("CU_TENSOR_MAP_SWIZZLE_NONE", "CU_TENSOR_MAP_L2_PROMOTION_L2_256B", "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA")
 
 
+def test_a_persistent_kernel_leaves_grids_that_it_cannot_count_to_the_other_version():
+    launch, handle = made(cuda := TensorCuda(formats=["Q", "Q", "i", "i", "i", "i", "i", "i", "128s"]), host=matrix_host(),
+                          persistent={"ctas_per_sm": 2}, total_warps=12)
+    with pytest.raises(NeedsVariant, match="2147483648 programs"):
+        launch(65536, 32768, 1, 5, handle, GOOD, memory=APART)
+    for grid in ((1 << 31, 1, 1), (0, 1, 1), (1, 65536, 40000)):
+        with pytest.raises(ArgumentError, match="the grid is"):
+            launch(*grid, 5, handle, GOOD, memory=APART)
+    assert cuda.launches == []
+
+
 @pytest.mark.parametrize("grid, blocks", [((7, 3, 2), 42), ((100, 50, 1), 264), ((1, 1, 1), 1)])
 def test_persistent_kernels_get_the_grid_and_a_block_a_place(grid, blocks):
     cuda = TensorCuda(formats=["Q", "Q", "i", "i", "i", "i", "i", "i", "128s"])
