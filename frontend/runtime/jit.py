@@ -459,7 +459,7 @@ class JITFunction(JITCallable, KernelInterface):
         for p in self.params:
             value = bound[p.name]
             if p.is_constexpr:
-                if hasattr(value, "data_ptr") or (getattr(value, "ndim", 0) and hasattr(value, "dtype")):
+                if hasattr(value, "data_ptr") or (bool(getattr(value, "ndim", False)) and hasattr(value, "dtype")):
                     raise ArgumentError(f"argument {p.name!r} of {self.__name__}: it is declared tl.constexpr, a value known while compiling; "
                                         f"found an array ({type(value).__module__}.{type(value).__qualname__})")
                 signature[p.name] = "constexpr"
