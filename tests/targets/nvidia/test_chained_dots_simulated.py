@@ -115,6 +115,7 @@ def test_attention(form, warps, block):
     {"dtype": "bf16"}, {"BM": 128, "num_warps": 8, "TWO": True}, {"BM": 128, "num_warps": 8, "TOP": False},
     {"BM": 128, "num_warps": 8, "BEFORE": True, "n": 256},  # warps meet before a product reads what they scaled: no turns then
 ], ids=lambda changed: " ".join(f"{k}={v}" for k, v in changed.items()))
+@pytest.mark.slow
 def test_attention_with_changes(changed):
     specialised(check_attention(**changed))
 
@@ -123,6 +124,7 @@ def test_attention_with_changes(changed):
     {"FORM": "bounds from memory"}, {"dtype": "tf32", "BN": 16}, {"dtype": "e5m2", "KN": True}, {"num_warps": 2}, {"BM": 16, "num_warps": 1, "n": 32},
     {"FORM": "bounds from memory", "BM": 256, "n": 256, "BN": 16, "dtype": "tf32", "STAGES": 1, "TOP": False},
 ], ids=lambda changed: " ".join(f"{k}={v}" for k, v in changed.items()))
+@pytest.mark.slow
 def test_attention_of_which_less_can_be_done(changed):
     check_attention(**changed)
 
@@ -134,6 +136,7 @@ FORMS = {"over tiles": True, "backwards": True, "while": None, "block pointers":
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("warps, block", [(4, 64), (8, 128)])
+@pytest.mark.slow
 def test_forms_of_loops(form, warps, block):
     rng = np.random.default_rng(1)
     m, n, d, step = 256, 128, 32, 32
@@ -152,6 +155,7 @@ def test_forms_of_loops(form, warps, block):
 
 
 @pytest.mark.parametrize("decay, within, warps, c, d", [(0, 0, 4, 64, 64), (1, 0, 4, 64, 64), (0, 1, 4, 64, 64), (1, 1, 8, 128, 128)])
+@pytest.mark.slow
 def test_state_that_the_next_round_multiplies(decay, within, warps, c, d):
     rng = np.random.default_rng(2)
     heads, steps, e = 2, 3, 32
