@@ -299,6 +299,14 @@ class Function:
         node.op.erase()
 
 
+def region_ancestor(node: Node, region: Region) -> Node | None:
+    """The op of ``region`` that is ``node`` or holds it."""
+    current: Node | None = node
+    while current is not None and current.region is not region:
+        current = current.parent
+    return current
+
+
 def attribute_names(op: Any) -> list[str]:
     """Names of an op's attributes, properties included."""
     return [a.name if hasattr(a, "name") else a for a in op.attributes]

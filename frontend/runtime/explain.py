@@ -108,7 +108,7 @@ def report(metadata: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 
 def listed(options: Mapping[str, Any]) -> str:
-    """``num_warps=4, tma=False``"""
+    """``num_warps=4, num_stages=2``"""
     return ", ".join(f"{k}={v}" for k, v in options.items())
 
 

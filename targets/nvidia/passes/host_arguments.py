@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.dialects import ttg
+from tilewright.dialects import tt, ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function
 from tilewright.dialects.encodings import element_bits
@@ -19,7 +19,7 @@ _MAX_EXTENT = 256  # of a box's dim (CUDA driver API, cuTensorMapEncodeTiled)
 
 
 def is_descriptor(value: Any) -> bool:
-    return str(value.type).startswith("!tt.tensordesc")
+    return tt.is_descriptor(value.type)
 
 
 def insert_arguments(function: Function, types: Sequence[Any]) -> list[Any]:

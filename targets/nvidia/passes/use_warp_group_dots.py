@@ -34,9 +34,9 @@ from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.structure import (
     Function,
     Node,
-    Region,
     erase_dead,
     functions,
+    region_ancestor,
     type_info,
     with_encoding,
 )
@@ -124,15 +124,6 @@ def _source(function: Function, value: Any) -> tuple[Any, tuple[int, ...]]:
         value = node.operands[0]
         node = function.def_node(value)
     return value, permutation
-
-
-def _ancestor(node: Node, region: Region) -> Node:
-    """The op of ``region`` that is ``node`` or holds it."""
-    while node.region is not region:
-        parent = node.parent
-        assert parent is not None
-        node = parent
-    return node
 
 
 class _Rewriter:
@@ -239,7 +230,8 @@ class _Rewriter:
         key = (source, encoding)
         memory = self.buffers.get(key)
         if memory is None:
-            place = _ancestor(dot, function.region_of(source))
+            place = region_ancestor(dot, function.region_of(source))
+            assert place is not None  # what an op uses is defined in a region around it
             memory = self.buffers[key] = function.insert_before(
                 place, "ttg.local_alloc", [ttg.MemDescType.of(info.shape, info.element, encoding)], [source]).results[0]
         if permutation != tuple(range(len(permutation))):

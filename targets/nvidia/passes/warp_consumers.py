@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.analysis.structure import Function, Node, Region, type_info
+from tilewright.dialects.analysis.structure import Function, Node, Region, region_ancestor, type_info
 from tilewright.targets.nvidia.passes.store_order import ORDERED
 from tilewright.targets.nvidia.passes.warp_partition import Cluster, Half
-from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Rings, region_ancestor
+from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Rings
 
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 _ATOMICS = frozenset(("tt.atomic_rmw", "tt.atomic_cas"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dialects import ttg
-from tilewright.dialects.analysis.structure import Function, Node, Region, is_removable, type_info
+from tilewright.dialects.analysis.structure import Function, Node, Region, is_removable, region_ancestor, type_info
 from tilewright.dialects.encodings import element_bits
 from tilewright.targets.nvidia.passes.cluster_pairs import BIT
 from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
@@ -82,14 +82,6 @@ class Group:
     ring: Ring
     readers: list[Node] = field(default_factory=list)
     tiles: list[Any] = field(default_factory=list)  # the loaded tensors, and the buffers filled with them
-
-
-def region_ancestor(node: Node, region: Region) -> Node | None:
-    """The op of ``region`` that is ``node`` or holds it."""
-    current: Node | None = node
-    while current is not None and current.region is not region:
-        current = current.parent
-    return current
 
 
 class Rings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from tilewright.compiler.compiler import load_target, pass_context
@@ -119,21 +118,3 @@ def run(text: str, passes: tuple[str, ...], num_warps: int = 8, num_stages: int 
     for name in passes:
         run_passes(module, [shared_pass(name) if name in shared else lazy_pass(name, f"{_NVIDIA}{name}:run")], ctx)
     return module, ctx
-
-
-def names(module: Any) -> list[str]:
-    """Names of all ops in order, each region's after its op."""
-    found: list[str] = []
-
-    def collect(op: Any) -> Any:
-        found.append(op.name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect, ir.WalkOrder.PRE_ORDER)
-    return found
-
-
-def between(listed: list[str], first: str, last: str) -> list[str]:
-    """What stands from the first ``first`` to the next ``last``."""
-    rest = list(itertools.dropwhile(lambda n: n != first, listed))
-    return rest[: rest.index(last) + 1]
