@@ -29,6 +29,7 @@ from tilewright.dialects.analysis.structure import Function, Node, functions, ty
 from tilewright.dialects.encodings import instruction_operand, native_k_width
 from tilewright.dialects.matrix_ops import MatrixOp, lookup
 from tilewright.dialects.passes.convert_tt_to_ttg import convert_operand, convert_result
+from tilewright.dialects.passes.explain_dot import describe, why_converted, why_fma
 from tilewright.dialects.passes.split_dot import SPLITS, split_dot
 
 _THROUGH = ("arith.", "math.", "ttg.convert_layout", "tt.fp_to_fp", "tt.broadcast", "tt.trans", "tt.expand_dims", "tt.clampf")
@@ -240,6 +241,7 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
             wide = max(32 // max(8, narrow), k_width * int(ctx.capabilities.extra.get("k_pack", 1)))
             if wide > k_width and sizes[2] >= row.k * (wide // k_width):
                 k_width = wide
+    _explain(dot, row, (a.element, b.element, c.element), types, sizes, precision, ctx)
     for i in (0, 1):
         convert_operand(function, dot, i, ttg.DotOperandEncoding.of(i, encoding, k_width))
         if row is not None and type_info(dot.operands[i].type).element != types[i]:
@@ -252,6 +254,23 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
         split_dot(function, dot, precision)
     elif precision != "ieee" and (row is None or row.a_type != "tf32"):
         dot.op.attributes["input_precision"] = ir.StringAttr.get("ieee")  # what f32 rows and FMA give
+
+
+def _explain(dot: Node, row: MatrixOp | None, elements: tuple[Any, Any, Any], types: list[Any], sizes: tuple[int, int, int], precision: str,
+             ctx: Any) -> None:
+    """Say which instruction computes a dot of ``elements`` (a, b, c), its operands converted to ``types``; or why none does."""
+    a, b, c = elements
+    what = describe(a, b, sizes, precision)
+    if row is None:
+        asked = list(zip(_type_names(a, precision), _type_names(b, precision)))
+        if types != [a, b]:
+            asked += zip(_type_names(types[0], precision), _type_names(types[1], precision))
+        ctx.explain(dot.op, what, "multiply-adds, no matrix instruction", why_fma(a, b, c, asked, sizes, lambda r: is_transposed(r, ctx), ctx))
+        return
+    converted = [f"{old} is converted to {new}: {why_converted(old, ctx)}" for old, new in zip((a, b), types) if old != new]
+    if precision in SPLITS and row.a_type != "f32" and str(a) == "f32":
+        converted.append(f"{precision} takes several products of {row.a_type} parts")
+    ctx.explain(dot.op, what, f"matrix instruction {row.name}", "; ".join(dict.fromkeys(converted)))
 
 
 def _widen_accumulator(function: Function, dot: Node) -> None:

@@ -48,6 +48,25 @@ def _run_length(node: Node, axis: AxisInfoAnalysis, order: list[int], max_bits: 
     return max(1, min(n, max_bits // max(8, pointer.pointee_bits)))
 
 
+def _explain_narrow(node: Node, axis: AxisInfoAnalysis, dim: int, ctx: Any, threads: int) -> None:
+    """Say of a load or store that takes fewer elements at a time than a thread holds and a vector has, what keeps it from more."""
+    pointer, mask = type_info(node.operands[0].type), mask_of(node)
+    bits = max(8, pointer.pointee_bits)
+    shape = pointer.shape or ()
+    best = min(int(ctx.capabilities.max_vector_bits) // bits, max(1, prod(shape) // threads), shape[dim])
+    n = axis.vector_elements(node.operands[0], dim, mask)
+    if node.name not in ("tt.load", "tt.store") or n >= best:
+        return
+    info, why = axis.get(node.operands[0]), []
+    if info.contiguity[dim] <= n:
+        why.append(f"addresses are known to be contiguous for no more than {n}")
+    if max(1, info.divisibility[dim] * 8 // bits) <= n:
+        why.append(f"they are known to start at multiples of {info.divisibility[dim]} bytes; arguments divisible by 16, or tl.multiple_of, would say more")
+    if mask is not None and type_info(mask.type).shape and axis.get(mask).constancy[dim] <= n:
+        why.append(f"the mask is known to be one value for no more than {axis.get(mask).constancy[dim]}; a bound divisible by 16 would say more")
+    ctx.explain(node.op, f"tl.{node.name[3:]} of {bits}-bit elements", f"{n} at a time, of {best}", "; ".join(why))
+
+
 def _dot_operands(function: Function) -> dict[int, int]:
     """The loads that feed a dot (ids of nodes), and which dim of what they load is the dot's k."""
     found: dict[int, int] = {}
@@ -103,6 +122,7 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
         key = (info.shape, tuple(order), k, info.pointee_bits) if turned else (info.shape, tuple(order), -1, 0)
         found.append((node, key))
         wanted[key] = max(wanted.get(key, 1), _run_length(node, axis, order, max_bits))
+        _explain_narrow(node, axis, order[0], ctx, threads)
         if node.name == "tt.store":
             limit[key] = min(limit.get(key, max_bits), max_bits // max(8, info.pointee_bits))
     encodings: dict[Any, Any] = {}

@@ -1,6 +1,7 @@
 """What the compiler chose for a kernel, and why: lines of text made from a compiled kernel's metadata, for any target.
 
-``metadata["variants"]``: options that the compiler set itself, and why. A target writes ``metadata["host"]`` = {"choices": [{"line", "what", "chosen", "why"}], "guards": [{"kind", "why", …}], "descriptors":
+``metadata["variants"]``: options that the compiler set itself, and why. ``metadata["choices"]`` = [{"line", "what", "chosen", "why"}]: what passes
+told ``PassContext.explain``, shared ones and targets' alike. A target writes ``metadata["host"]`` = {"choices": [{"line", "what", "chosen", "why"}], "guards": [{"kind", "why", …}], "descriptors":
 [{"name", "dtype", "base", "shape", "strides", "box", …}], "expressions": [[op, …]]}: what the host checks and makes before a launch. With
 ``TILEWRIGHT_EXPLAIN=1`` each choice is printed once, on stderr, when a kernel is first launched.
 """
@@ -82,7 +83,8 @@ def _descriptor(d: Mapping[str, Any], nodes: Sequence[Any], names: Sequence[str]
 def choices(metadata: Mapping[str, Any]) -> list[str]:
     """One line a choice: its line in the kernel's file, what it is about, what was chosen and why."""
     out = [f"compiled with {listed(v['options'])} ({v['reason']})" for v in metadata.get("variants") or ()]
-    for c in (metadata.get("host") or {}).get("choices", ()):
+    told = [*(metadata.get("host") or {}).get("choices", ()), *(metadata.get("choices") or ())]
+    for c in sorted(told, key=lambda c: c.get("line") or sys.maxsize):  # in the order of the source; what has no line comes last
         line = f"line {c['line']}: " if c.get("line") else ""
         out.append(f"{line}{c['what']}: {c['chosen']}{' (' + c['why'] + ')' if c.get('why') else ''}")
     return out

@@ -196,3 +196,23 @@ def test_parts_add_up_to_f32_precision(precision, bound):
     np.testing.assert_array_equal(out[3], reference[3])  # infinities of either sign
     rest = np.arange(64) != 3
     assert np.linalg.norm(out[rest] - reference[rest]) / np.linalg.norm(reference[rest]) < bound
+
+
+def told(text, ctx):
+    with mlir_context():
+        run_passes(text, ctx, *PASSES)
+    return [(c["what"], c["chosen"], c["why"]) for c in ctx.metadata["choices"] if c["what"].startswith("tl.dot")]
+
+
+def test_it_says_what_computes_a_dot_and_why_no_instruction_does():
+    (what, chosen, why), = told(matmul(64, 64, 32, "f16", bias=False), context())
+    assert (what, chosen, why) == ("tl.dot 64×64×32 of f16 and f16", "matrix instruction test.m16n8k16_f16", "")
+    fma = "multiply-adds, no matrix instruction"
+    assert told(matmul(64, 64, 32, "f16", bias=False), context(rows=[]))[0][1:] == (fma, "test has no matrix instructions")
+    _, chosen, why = told(matmul(64, 64, 8, "f16", bias=False), context())[0]
+    assert chosen == fma and why == "K is 8, no multiple of what one instruction computes on test: M×N×K of 16×8×16"
+    _, chosen, why = told(matmul(64, 64, 32, "bf16", bias=False), context(rows=["test.m16n8k16_f16"]))[0]
+    assert chosen == fma and why == "test has no matrix instruction that multiplies bf16 into f32; it has f16→f32"
+    what, chosen, why = told(matmul(64, 64, 32, "f8E4M3FN", bias=False), context(rows=["test.m16n8k16_f16"]))[0]
+    assert "f8E4M3FN" in what and chosen.endswith("test.m16n8k16_f16")
+    assert why == "f8E4M3FN is converted to f16: test has no matrix instruction for f8E4M3FN with these types and sizes"

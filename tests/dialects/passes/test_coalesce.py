@@ -88,3 +88,18 @@ def test_operands_that_are_not_contiguous_along_k_get_runs_along_it_where_there_
     assert memory_layouts(matmul(64, 64, 64), context(32))[1][1] == [1, 8]  # async copies move what is contiguous
     # four elements a thread: 4 bytes along n and along k
     assert memory_layouts(matmul(64, 64, 16), context(64))[1][1] == [2, 2]
+
+
+def test_narrow_accesses_say_what_they_lack():
+    def told(text):
+        ctx = context()
+        with mlir_context():
+            run_passes(text, ctx, convert_tt_to_ttg, coalesce)
+        return [(c["what"], c["chosen"], c["why"]) for c in ctx.metadata.get("choices", ())]
+
+    assert told(masked_add(4096)) == []
+    mask = told(masked_add(4096).replace("%n: i32 {tt.divisibility = 16 : i32}", "%n: i32"))
+    assert {(what, chosen) for what, chosen, _ in mask} == {("tl.load of 32-bit elements", "1 at a time, of 4"), ("tl.store of 32-bit elements", "1 at a time, of 4")}
+    assert all(why.startswith("the mask is known to be one value for no more than 1") for *_, why in mask)
+    aligned = told(masked_add(4096).replace("%x: !tt.ptr<f32, 1 : i32> {tt.divisibility = 16", "%x: !tt.ptr<f32, 1 : i32> {tt.divisibility = 8"))
+    assert [(a[1], a[2].split(";")[0]) for a in aligned] == [("2 at a time, of 4", "they are known to start at multiples of 8 bytes")]
