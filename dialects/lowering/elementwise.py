@@ -140,10 +140,35 @@ def _float_intrinsic(name: str) -> Maker:
     return maker
 
 
+def _fma(ctx: Any, op: Any) -> Any:
+    """One rounding. Of bf16 the product is exact in f64, and its sum rounded to odd there rounds once in effect when it is narrowed
+    (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008)."""
+    from tilewright.dialects.lowering.conversions import converter
+
+    b, type = ctx.b, ctx.element_type(op.results[0])
+    if not isinstance(type, ir.BF16Type):
+        return b.fma
+    up, down = converter(ctx, type, b.t_f64), converter(ctx, b.t_f64, type)
+
+    def fma(x: Any, y: Any, z: Any) -> Any:
+        with b.no_contract():
+            product, addend = b.fmul(up(x), up(y)), up(z)
+            total = b.fadd(product, addend)
+            virtual = b.fsub(total, product)
+            lost = b.fadd(b.fsub(product, b.fsub(total, virtual)), b.fsub(addend, virtual))
+        zero, bits = b.const(b.t_f64, 0.0), b.bitcast(total, b.t_i64)
+        same_side = b.icmp("eq", b.fcmp("ogt", lost, zero), b.fcmp("ogt", total, zero))
+        even = b.icmp("eq", b.and_(bits, b.i64(1)), b.i64(0))
+        odd = b.select(b.and_(b.fcmp("one", lost, zero), even), b.add(bits, b.select(same_side, b.i64(1), b.i64(-1))), bits)
+        return down(b.bitcast(odd, b.t_f64))
+
+    return fma
+
+
 for _name, _method in {"addf": "fadd", "subf": "fsub", "mulf": "fmul", "divf": "fdiv"}.items():
     _register(_float(_method), f"arith.{_name}")
 _register(_float("fdiv"), "tt.precise_divf")
-_register(_float("fma"), "math.fma")
+_register(_fma, "math.fma")
 for _name, _llvm in {"maxnumf": "maxnum", "minnumf": "minnum", "maximumf": "maximum", "minimumf": "minimum"}.items():
     _register(_float_intrinsic(f"llvm.intr.{_llvm}"), f"arith.{_name}")
 

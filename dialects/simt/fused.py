@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,9 +33,10 @@ def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 def fma64(a: Array, b: Array, c: Array) -> Array:
     """Correctly rounded for normal numbers (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
-    rounding to odd", 2008); where something is not finite or a product is near the ends of the range, the product is rounded."""
-    plain = a * b + c
+    rounding to odd", 2008); near the ends of the range by exact fractions, a number at a time."""
+    a, b, c = np.broadcast_arrays(a, b, c)
     with np.errstate(all="ignore"):
+        plain = a * b + c
         # magnitudes at which every intermediate number is exact
         size, other = np.abs(a * b), np.abs(c)
         safe = np.isfinite(plain) & (size < 2.0**990) & (size > 2.0**-900) & (other < 2.0**990) & (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990)
@@ -45,4 +48,23 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
         # to odd: an inexact sum with an even last bit goes to its neighbour on the side of the exact one
         step = np.where((lost > 0) == (z > 0), 1, -1)
         odd = np.where((lost != 0) & (bits & 1 == 0), bits + step, bits).view(np.float64)
-        return np.where(safe, v + odd, plain)
+        out = np.where(safe, v + odd, plain)
+    finite = np.isfinite(a) & np.isfinite(b)
+    out = np.where(finite & ~np.isfinite(c), c, out)  # the exact product is finite, however large
+    rest = np.argwhere(finite & np.isfinite(c) & ~safe & (a != 0) & (b != 0))
+    if len(rest):
+        out = np.array(out)
+        for i in map(tuple, rest):
+            out[i] = _exact(float(a[i]), float(b[i]), float(c[i]))
+    return out
+
+
+def _exact(a: float, b: float, c: float) -> float:
+    total = Fraction(a) * Fraction(b) + Fraction(c)
+    if not total:
+        return 0.0
+    try:
+        rounded = float(total)
+    except OverflowError:
+        rounded = math.inf
+    return math.copysign(rounded, -1.0 if total < 0 else 1.0)

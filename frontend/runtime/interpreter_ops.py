@@ -109,13 +109,21 @@ def _float(fn: Callable[..., np.ndarray]) -> Op:
     return run
 
 
-def _maximum_number(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.fmax(a, b)
+def _ordered(fn: Callable[..., np.ndarray], larger: bool) -> Callable[..., np.ndarray]:
+    """``fn`` (a maximum or minimum of numpy) with -0 below +0, as IEEE 754-2019 has it; numpy leaves it open."""
+    def run(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        negative = np.signbit(a) & np.signbit(b) if larger else np.signbit(a) | np.signbit(b)
+        return np.where((a == 0) & (b == 0), np.where(negative, -0.0, 0.0), fn(a, b))
+
+    return run
+
+
+_MAXNUM, _MINNUM, _MAXIMUM, _MINIMUM = (_ordered(f, f in (np.fmax, np.maximum)) for f in (np.fmax, np.fmin, np.maximum, np.minimum))
 
 
 for _name, _fn in {"addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "remf": np.fmod,
-                   "negf": np.negative, "maxnumf": np.fmax, "minnumf": np.fmin, "maximumf": np.maximum,
-                   "minimumf": np.minimum}.items():
+                   "negf": np.negative, "maxnumf": _MAXNUM, "minnumf": _MINNUM, "maximumf": _MAXIMUM,
+                   "minimumf": _MINIMUM}.items():
     OPS[f"arith.{_name}"] = _float(_fn)
 OPS["tt.precise_divf"] = OPS["arith.divf"]
 
@@ -271,7 +279,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "hypot": np.hypot, "copysign": np.copysign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
     "nearbyint": np.rint, "roundeven": np.rint, "round": _round_half_away, "absf": np.abs, "abs": np.abs, "fabs": np.abs,
     "erf": _per_element(math.erf), "erfc": _per_element(math.erfc), "lgamma": _per_element(math.lgamma),
-    "tgamma": _per_element(math.gamma), "fdim": lambda x, y: np.maximum(x - y, 0), "fmax": np.fmax, "fmin": np.fmin,
+    "tgamma": _per_element(math.gamma), "fdim": lambda x, y: np.maximum(x - y, 0), "fmax": _MAXNUM, "fmin": _MINNUM,
     "remainder": _per_element(math.remainder), "div_rn": np.divide, "mul_rn": np.multiply, "add_rn": np.add,
     "sub_rn": np.subtract, "rcp_rn": lambda x: 1 / x, "sqrt_rn": np.sqrt,
     "fast_logf": np.log, "fast_log2f": np.log2, "fast_sinf": np.sin, "fast_cosf": np.cos, "fast_tanf": np.tan,
@@ -303,6 +311,8 @@ def _fma(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
             from fractions import Fraction
 
             def exact(x: float, y: float, z: float) -> float:
+                if not math.isfinite(z) and math.isfinite(x) and math.isfinite(y):
+                    return z  # the exact product is finite, however large
                 if not all(map(math.isfinite, (x, y, z))):
                     return x * y + z
                 if 0 in (x, y):  # zeros keep their sign
@@ -349,8 +359,8 @@ def _extern(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
 def _clampf(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
     x, low, high = (np.asarray(v) for v in operands)
     if attrs.get("propagate_nan"):
-        return np.minimum(np.maximum(x, low), high).astype(held_dtype(out))
-    return np.fmin(np.fmax(x, low), high).astype(held_dtype(out))
+        return _MINIMUM(_MAXIMUM(x, low), high).astype(held_dtype(out))
+    return _MINNUM(_MAXNUM(x, low), high).astype(held_dtype(out))
 
 
 @op("tt.mulhiui")

@@ -162,7 +162,11 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
     target = element_of(op.results[0].type)
     out = b.vec(n, compute_type(b, target))
     dialect, _, short = name.partition(".")
+    if name in _EXTREMA:
+        return extremum(b, name, *args)
     if dialect == "math":
+        if short == "fma":
+            return _fma(b, args, target)
         if short in ("absi", "ctpop", "ctlz", "cttz", "ipowi"):
             return b.op(name, list(args), [out]).result
         result = vector_math.call(b, short, args, declare)
@@ -187,7 +191,7 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         return b.un("arith.trunci", b.bin("arith.shrui", product, b.const(wide, source.width)), out)
     if name == "tt.clampf":
         names = ("arith.maximumf", "arith.minimumf") if ir.BoolAttr(op.attributes["propagate_nan"]).value else ("arith.maxnumf", "arith.minnumf")
-        return b.bin(names[1], b.bin(names[0], args[0], args[1]), args[2])
+        return extremum(b, names[1], extremum(b, names[0], args[0], args[1]), args[2])
     if name == "tt.extern_elementwise":
         symbol = ir.StringAttr(op.attributes["symbol"]).value
         result = functions.call(b, symbol, args, declare)
@@ -209,6 +213,49 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
     if name == "arith.select":
         args = [args[0] if b.lanes(args[0].type) == n else b.broadcast(args[0], n), *args[1:]]
     return round_lanes(b, b.op(name, list(args), [out], attrs).result, target)
+
+
+_EXTREMA = ("arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf")
+
+
+def extremum(b: LoopBuilder, name: str, x: Any, y: Any) -> Any:
+    """A maximum or minimum of f32 or f64 lanes with -0 below +0, as GPUs have it and x86's instructions do not."""
+    result = b.bin(name, x, y)
+    if name in ("arith.maximumf", "arith.minimumf"):
+        return result  # whose expansion by LLVM orders zeros
+    constants = [b.constant_of(v) for v in (x, y)]
+    if any(isinstance(c, float) and c != 0 for c in constants):
+        return result
+    word = b.vec(b.lanes(x.type), b.i64 if "f64" in str(x.type) else b.i32)
+    joined = b.op("arith.andi" if name == "arith.maxnumf" else "arith.ori", [b.bitcast(x, b.element(word)), b.bitcast(y, b.element(word))], [word]).result
+    return b.select(b.cmpf("oeq", x, y), b.bitcast(joined, b.element(x.type)), result)
+
+
+def _fma(b: LoopBuilder, args: Sequence[Any], target: Any) -> Any:
+    """One rounding. Of narrow types the product is exact in f64, and its sum rounded to odd there rounds once in effect later
+    (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008)."""
+    if str(target) in ("f32", "f64"):
+        return b.fma(*args)
+    n = b.lanes(args[0].type)
+    wide, word = b.vec(n, b.f64), b.vec(n, b.i64)
+    x, y, addend = (b.un("arith.extf", a, wide) for a in args)
+
+    def add(left: Any, right: Any) -> Any:
+        return b.op("arith.addf", [left, right], [wide]).result
+
+    def sub(left: Any, right: Any) -> Any:
+        return b.op("arith.subf", [left, right], [wide]).result
+
+    product = b.op("arith.mulf", [x, y], [wide]).result
+    total = add(product, addend)
+    virtual = sub(total, product)
+    lost = add(sub(product, sub(total, virtual)), sub(addend, virtual))
+    zero, one, bits = b.const(wide, 0.0), b.const(word, 1), b.bitcast(total, b.i64)
+    step = b.select(b.cmpi("eq", b.cmpf("ogt", lost, zero), b.cmpf("ogt", total, zero)), one, b.const(word, -1))
+    even = b.cmpi("eq", b.op("arith.andi", [bits, one], [word]).result, b.const(word, 0))
+    inexact = b.cmpf("one", lost, zero)
+    odd = b.select(inexact, b.select(even, b.bin("arith.addi", bits, step), bits), bits)
+    return round_lanes(b, _odd_f32(b, b.bitcast(odd, b.f64)), target)
 
 
 def element_of(type: Any) -> Any:

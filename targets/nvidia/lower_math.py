@@ -37,12 +37,13 @@ def _div(b: Any, x: Any, y: Any) -> Any:
 
 
 def _native(name: str, emit: Callable[..., Any]) -> Callable[[Any, Any], list[Any]]:
-    """A lowering that uses ``emit(b, *f32 values)`` for f32, f16 and bf16, and else the shared one."""
+    """A lowering that uses ``emit(b, *f32 values)`` for f32, f16 and bf16, and else the shared one. With ``enable_fp_fusion`` off it
+    is always the shared one, whose bits are the same on every target (docs/math_accuracy.md)."""
     def lower(ctx: Any, op: Any) -> list[Any]:
         b, type = ctx.b, ctx.element_type(op.results[0])
-        if isinstance(type, ir.F32Type):
+        if b.contract and isinstance(type, ir.F32Type):
             return [map_registers(lambda *args: emit(b, *args), ctx.operands(op))]
-        if isinstance(type, (ir.F16Type, ir.BF16Type)):
+        if b.contract and isinstance(type, (ir.F16Type, ir.BF16Type)):
             return [map_registers(lambda *args: b.fptrunc(emit(b, *(b.fpext(a, b.t_f32) for a in args)), type), ctx.operands(op))]
         from tilewright.dialects.lowering.registry import table
 
