@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.targets.nvidia.host_expressions import Expressions, Interval, UndefinedExpression
+from tilewright.targets.host_expressions import Expressions, UndefinedExpression
+from tilewright.targets.host_guards import check
 from tilewright.targets.nvidia.tensor_maps import TensorMap, byte_range, problems
 
 Memory = Mapping[int, "tuple[int, int]"]  # address of an argument's array → first byte and end of its storage
@@ -83,8 +84,8 @@ class HostPlan:
         key = (tuple([args[i] for i in self._sizes]), tuple(grid) if self.uses_grid else None)
         reasons = self._size_reasons.get(key)
         if reasons is None:
-            reasons = self._size_reasons.put(key, self._check(self._sized, args, grid))
-        reasons = [*reasons, *self._check(self._pointed, args, grid)]
+            reasons = self._size_reasons.put(key, check(self.expressions, self._sized, args, grid))
+        reasons = [*reasons, *check(self.expressions, self._pointed, args, grid)]
         try:
             values = self._evaluate(args, grid)
         except UndefinedExpression as e:
@@ -117,39 +118,6 @@ class HostPlan:
 
     def name(self, descriptor: Mapping[str, Any]) -> str:
         return str(descriptor.get("name") or f"descriptor {self.descriptors.index(descriptor)}")
-
-    def _check(self, guards: Sequence[Mapping[str, Any]], args: Sequence[int], grid: Sequence[int]) -> list[str]:
-        memo: dict[int, Interval] = {}
-        out = []
-        for g in guards:
-            try:
-                reason = self._violation(g, args, grid, memo)
-            except UndefinedExpression as e:
-                reason = f"it depends on {e}"
-            if reason:
-                out.append(f"{g['why']}: {reason}")
-        return out
-
-    def _violation(self, g: Mapping[str, Any], args: Sequence[int], grid: Sequence[int], memo: dict[int, Interval]) -> str | None:
-        v = self.expressions.interval(g["expr"], args, grid, memo)
-        if v.empty:  # no program comes there
-            return None
-        if g["kind"] == "range":
-            if g["min"] <= v.lo and v.hi <= g["max"]:
-                return None
-            return f"the values are {v.lo} to {v.hi}, and must lie within {g['min']} to {g['max']}"
-        if g["kind"] == "aligned":
-            of: int | None = g["to"]
-        else:
-            divisor = self.expressions.interval(g["of"], args, grid, memo)
-            if divisor.empty:
-                return None
-            of = divisor.exact
-        if of is None or of == 0:
-            return "the divisor is not one number" if of is None else "the divisor is 0"
-        if v.lo % of == 0 and v.step % of == 0:
-            return None
-        return f"{v.lo if v.exact is not None else f'{v.lo} to {v.hi} in steps of {v.step}'} is no multiple of {of}"
 
     def _alias(self, g: Mapping[str, Any], maps: Sequence[TensorMap], args: Sequence[int], memory: Memory) -> str | None:
         base = self._bases[g["descriptor"]]

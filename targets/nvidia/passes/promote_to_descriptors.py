@@ -1,7 +1,7 @@
 """Turn loads and stores through tiles of pointers into descriptor loads and stores, where that is proven to mean the same.
 
 A tile ``base + Σ coordinate · stride`` under a mask ``coordinate < bound …`` (descriptor_tiles.py) is a box of a tensor that the host
-can describe before the launch. What cannot be proven here becomes a guard on the launch's values (host_recipe.py); what can be
+can describe before the launch. What cannot be proven here becomes a guard on the launch's values (dialects.analysis.host_recipe); what can be
 neither leaves the access as it is. Every decision and its reason goes to ``metadata["host"]["choices"]``.
 
 Loads are worth it where a tt.dot reads them; stores, of tiles of two or more dims, in kernels that have such loads. Bulk copies go

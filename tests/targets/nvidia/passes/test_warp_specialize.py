@@ -12,7 +12,7 @@ from tilewright.dialects.analysis.structure import Function, Node, functions
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.printer import print_module
-from tilewright.targets.nvidia.host_expressions import Expressions
+from tilewright.targets.host_expressions import Expressions
 
 WAIT, ARRIVE, DOT, DONE = "ttng.wait_barrier", "ttng.arrive_barrier", "ttng.warp_group_dot", "ttng.warp_group_dot_wait"
 COPY, EXPECT = "ttng.async_tma_copy_global_to_local", "ttng.barrier_expect"
