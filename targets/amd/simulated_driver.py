@@ -1,6 +1,6 @@
 """A Driver without a device: kernels run in the SIMT executor, on host memory (``TILEWRIGHT_TARGET=amd:gfx942:sim``).
 
-It executes the kernel's LLVM dialect, not its code object (see ``simulate``): a way to test lowering, not to test code objects.
+It executes the kernel's LLVM dialect, not its code object (see ``simulate_intrinsics``): a way to test lowering, not to test code objects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AmdSimulatedDriver(SimulatedDriver):
         from tilewright.dialects.context import ensure_dialects
         from tilewright.dialects.lowering import lower_to_llvm
         from tilewright.dialects.matrix_ops import register_rows
-        from tilewright.targets.amd.simulate import AmdExecutor
+        from tilewright.targets.amd.simulate_intrinsics import AmdExecutor
         from tilewright.targets.amd.target import TARGET
 
         text = asm.get("ttgir")

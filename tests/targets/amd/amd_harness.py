@@ -10,7 +10,7 @@ from tilewright.dialects.matrix_ops import OperandBases
 from tilewright.targets.amd.emit import emit_amdgcn, optimise
 from tilewright.targets.amd.lower_hooks import AmdHooks
 from tilewright.targets.amd.options import AmdOptions
-from tilewright.targets.amd.simulate import AmdExecutor
+from tilewright.targets.amd.simulate_intrinsics import AmdExecutor
 
 HEADER = "llvm.mlir.global external @global_smem() {addr_space = 3 : i32, alignment = 16 : i64} : !llvm.array<0 x i8>"
 

@@ -1,6 +1,6 @@
 """Kernels from @jit through the whole AMD pipeline, run in the SIMT executor (wave64 and wave32) and compared with float64.
 
-The executor's matrix instructions are written from the ISA manuals (targets/amd/simulate.py); it also checks bounds, alignment,
+The executor's matrix instructions are written from the ISA manuals (targets/amd/simulate_intrinsics.py); it also checks bounds, alignment,
 races and unwritten shared memory while it computes.
 """
 
@@ -17,7 +17,7 @@ import vector_add as vector_add_example
 import tilewright
 import tilewright.language as tl
 from tilewright.dialects.simt import SimtError
-from tilewright.targets.amd.simulate import fp8_table
+from tilewright.targets.amd.simulate_intrinsics import fp8_table
 
 WAVE64, WAVE32 = ("gfx942", "gfx90a", "gfx950"), ("gfx1100", "gfx1201")
 ARCHS = (*WAVE64, *WAVE32)

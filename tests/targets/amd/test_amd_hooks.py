@@ -9,7 +9,7 @@ from amd_harness import Kernel
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.simt import SimtError
-from tilewright.targets.amd.simulate import wave_size
+from tilewright.targets.amd.simulate_intrinsics import wave_size
 
 P1 = "!llvm.ptr<1>"
 

@@ -8,7 +8,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.lowering.conversions import FP8
 from tilewright.dialects.simt import SimtError
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS
-from tilewright.targets.amd.simulate import fp8_table, wave_size
+from tilewright.targets.amd.simulate_intrinsics import fp8_table, wave_size
 
 P1 = "!llvm.ptr<1>"
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
