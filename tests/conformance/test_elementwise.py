@@ -89,8 +89,8 @@ def test_special_floats(dtype):
 
 
 # function → (ulp in fp32, domain). 16-bit results are rounded from fp32: one value more or less at ties.
-# exp of the GPUs multiplies by log2(e) in fp32 first, so its error grows with the argument (as Triton's does).
-_FUNCTIONS = {"exp": 2 if ON_CPU else 48, "exp2": 2, "log": 2, "log2": 2, "sqrt": 2, "rsqrt": 2, "sin": 2, "cos": 2, "erf": 2, "sigmoid": 4 if ON_CPU else 50}
+# exp of the GPUs multiplies by log2(e) in fp32 first, so its error grows with the argument (as Triton's does): 60.5 measured on an H200.
+_FUNCTIONS = {"exp": 2 if ON_CPU else 64, "exp2": 2, "log": 2, "log2": 2, "sqrt": 2, "rsqrt": 2, "sin": 2, "cos": 2, "erf": 2, "sigmoid": 4 if ON_CPU else 66}
 _LIBDEVICE = {"tanh": 2, "atan": 2, "asin": 2, "acos": 2, "sinh": 2, "cosh": 2, "expm1": 2, "log1p": 2, "log10": 2, "cbrt": 2, "exp10": 3, "tan": 3, "asinh": 3, "atanh": 3,
               "acosh": 3, "trunc": 0, "rint": 0, "round": 0}
 
