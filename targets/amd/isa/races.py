@@ -21,9 +21,8 @@ import numpy as np
 from tilewright.targets.amd.isa.errors import LdsRace, UseBeforeWait
 
 if TYPE_CHECKING:
-    from tilewright.targets.amd.isa.program import Instruction
+    from tilewright.targets.amd.isa.machine import Machine
     from tilewright.targets.amd.isa.state import Waves
-    from tilewright.targets.amd.isa.waits import Waits
 
 Array = Any
 
@@ -54,21 +53,24 @@ class Access:
 
 
 class Races:
-    """``groups`` work-groups run at a time, of ``waves`` waves each (machine-wide wave = group · waves + wave in its group) and ``size``
-    bytes of LDS. ``instructions``: the kernel's, for messages."""
+    """Of the machine's work-groups (machine-wide wave = group · waves of a group + wave in its group)."""
 
-    def __init__(self, groups: int, waves: int, size: int, waits: Waits, instructions: list[Instruction]):
-        self.groups, self.waves, self.size, self.waits, self.instructions = groups, waves, size, waits, instructions
+    def __init__(self, machine: Machine):
+        self.waves, self.groups = machine.waves_per_group, machine.batch.waves // machine.waves_per_group
+        self.waits, self.instructions = machine.waits, machine.kernel.instructions
         self.granule = 16
-        self._cells = -(-max(size, 1) // 16)
-        self._writes = np.zeros(groups * self._cells, np.int64)
-        self._reads = np.zeros(groups * self._cells, np.int64)
-        self._owned = np.zeros(groups * self._cells, bool)  # by a direct-to-LDS load in flight
-        self._scratch = np.zeros(groups * self._cells, np.int64)
-        self._epoch = np.ones(groups, np.int64)
+        self._cells = -(-max(machine.lds_bytes, 1) // 16)
+        self.reset()
+
+    def reset(self) -> None:
+        """Other work-groups begin."""
+        cells = self.groups * self._cells
+        self._writes, self._reads, self._scratch = np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+        self._owned = np.zeros(cells, bool)  # by a direct-to-LDS load in flight
+        self._epoch = np.ones(self.groups, np.int64)
         self._open: list[Access] = []
         self._loads: list[Access] = []
-        self._signalled = np.zeros(groups * waves, bool)  # between the two halves of a split barrier
+        self._signalled = np.zeros(self.groups * self.waves, bool)  # between the two halves of a split barrier
 
     # -- what LDS instructions call
     def lds_access(self, w: Waves, addresses: Array, size: int, mask: Array | None, write: bool, atomic: bool = False,
@@ -116,8 +118,8 @@ class Races:
                 self._open = [a for a in self._open if not self._done(a).all()]
 
     # -- what barriers call
-    def signal(self, w: Waves) -> None:
-        """gfx12's s_barrier_signal: what these waves do from here to the barrier's end is not ordered by it."""
+    def arrive(self, w: Waves) -> None:
+        """The waves come to a barrier, or to gfx12's s_barrier_signal: what these waves do from here to the barrier's end is not ordered by it."""
         self._signalled[w.wave_ids] = True
 
     def barrier(self, group_ids: Array) -> None:

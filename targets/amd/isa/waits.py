@@ -24,9 +24,10 @@ import numpy as np
 
 from tilewright.targets.amd.isa.errors import UseBeforeWait
 from tilewright.targets.amd.isa.program import Imm, Instruction
-from tilewright.targets.amd.isa.registry import DecodeContext, Step, instruction
+from tilewright.targets.amd.isa.registry import DecodeContext, Step, generation, instruction
 
 if TYPE_CHECKING:
+    from tilewright.targets.amd.isa.machine import Machine
     from tilewright.targets.amd.isa.state import Waves
 
 Array = Any
@@ -51,11 +52,15 @@ class Record:
 
 
 class Waits:
-    """Scoreboard of ``waves`` waves. ``any_pending``: some load may be in flight (what accessors ask before they call ``touch``)."""
+    """Scoreboard of the machine's waves. ``any_pending``: some load may be in flight (what accessors ask before they call ``touch``)."""
 
-    def __init__(self, waves: int, generation: int):
-        self.waves = waves
-        self._limits = {**_LIMITS, "lgkm": 15} if generation == 9 else _LIMITS
+    def __init__(self, machine: Machine):
+        self.waves = machine.batch.waves
+        self._limits = {**_LIMITS, "lgkm": 15} if generation(machine.arch) == 9 else _LIMITS
+        self.reset()
+
+    def reset(self) -> None:
+        """Other waves begin."""
         self._issued: dict[tuple[str, str], Array] = {}
         self._proven: dict[tuple[str, str], Array] = {}
         self._records: list[Record] = []
@@ -217,11 +222,11 @@ def _wait_name(counter: str) -> str:
 _FIELDS = {"vmcnt": "vm", "lgkmcnt": "lgkm", "expcnt": "exp"}
 
 
-def _split_immediate(imm: int, generation: int) -> dict[str, int]:
+def _split_immediate(imm: int, gfx: int) -> dict[str, int]:
     """Fields of the 16-bit operand: manuals, s_waitcnt (gfx9 has vmcnt in [15:14, 3:0], gfx10 a longer lgkmcnt, gfx11 another order)."""
-    if generation == 11:
+    if gfx == 11:
         return {"exp": imm & 7, "lgkm": imm >> 4 & 63, "vm": imm >> 10 & 63}
-    return {"vm": imm & 15 | imm >> 10 & 48, "exp": imm >> 4 & 7, "lgkm": imm >> 8 & (15 if generation == 9 else 63)}
+    return {"vm": imm & 15 | imm >> 10 & 48, "exp": imm >> 4 & 7, "lgkm": imm >> 8 & (15 if gfx == 9 else 63)}
 
 
 def _immediate(ins: Instruction, ctx: DecodeContext, place: int = 0) -> int:
