@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import common
@@ -10,6 +11,7 @@ from matmul import strides
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.testing import Case
 
 
 @triton.jit
@@ -98,7 +100,13 @@ def cases(device: str, use_numpy: bool):
                 ref = reference(q, k, v, causal)
                 # at most 1.2 times the error of the float64 result rounded to the output's type, plus 1e-3
                 bound = 1.2 * float(np.linalg.norm(common.rounded(ref, q) - ref) / np.linalg.norm(ref)) + 1e-3
-                yield f"attention {dtype} {heads}x{n_ctx}x{dim}{' causal' if causal else ''}", common.error(attention(q, k, v, causal), ref), bound
+                yield Case(f"attention {dtype} {heads}x{n_ctx}x{dim}{' causal' if causal else ''}", partial(attention, q, k, v, causal),
+                           lambda ref=ref: ref, bound)
+
+
+def tilewright_cases(device: str):
+    """What `tilewright matrix` runs."""
+    return common.sample(cases, device, "1x97x32")
 
 
 if __name__ == "__main__":

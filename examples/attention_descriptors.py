@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import common
@@ -9,6 +10,7 @@ from attention import reference
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.testing import Case
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -97,9 +99,14 @@ def cases(device: str, use_numpy: bool):
                 ref = reference(q, k, v, causal)
                 # at most 1.2 times the error of the float64 result rounded to the output's type, plus 1e-3
                 bound = 1.2 * common.error(common.rounded(ref, q), ref) + 1e-3
-                out = attention(q, k, v, causal, device_descriptors=causal, warp_specialize=causal)
-                yield (f"attention {dtype} {heads}x{n_ctx}x{dim}{' causal' if causal else ''}, descriptors of the {'device' if causal else 'host'}",
-                       common.error(out, ref), bound)
+                run = partial(attention, q, k, v, causal, device_descriptors=causal, warp_specialize=causal)
+                yield Case(f"attention {dtype} {heads}x{n_ctx}x{dim}{' causal' if causal else ''}, descriptors of the {'device' if causal else 'host'}",
+                           run, lambda ref=ref: ref, bound)
+
+
+def tilewright_cases(device: str):
+    """What `tilewright matrix` runs."""
+    return common.sample(cases, device, "1x97x32")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,19 @@
 
     python examples/softmax.py                    # the device that is there; torch where installed, else numpy
     python examples/softmax.py --device cpu --numpy
+    tilewright matrix examples/softmax.py         # every target: devices, simulators, and compilers where there is neither
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from tilewright.testing import Case
 
 
 def has_torch() -> bool:
@@ -67,8 +70,13 @@ def error(out: Any, ref: np.ndarray) -> float:
     return float(np.linalg.norm(f64(out) - ref) / max(float(np.linalg.norm(ref)), 1e-300))
 
 
-def main(cases: Callable[[str, bool], Sequence[tuple[str, float, float]]]) -> None:
-    """Run ``cases(device, use_numpy)`` → rows of (what, error, bound); print them; exit with 1 where a bound is broken."""
+def sample(cases: Callable[[str, bool], Iterable[Case]], device: str, *words: str) -> Iterator[Case]:
+    """Those of the cases whose names have one of ``words``: few enough for simulators. On numpy arrays where there is no torch."""
+    return (case for case in cases(device, not has_torch()) if any(w in case.name for w in words))
+
+
+def main(cases: Callable[[str, bool], Iterable[Case]]) -> None:
+    """Run ``cases(device, use_numpy)``; print each case's ``error`` and bound; exit with 1 where a bound is broken."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default=None)
     parser.add_argument("--numpy", action="store_true", help="numpy arrays instead of torch tensors (cpu)")
@@ -76,8 +84,9 @@ def main(cases: Callable[[str, bool], Sequence[tuple[str, float, float]]]) -> No
     use_numpy = args.numpy or not has_torch()
     device = args.device or ("cpu" if use_numpy else default_device())
     failed = 0
-    for what, err, bound in cases(device, use_numpy):
-        good = err <= bound
+    for case in cases(device, use_numpy):
+        err = error(case.run(), case.reference())
+        good = err <= case.tolerance
         failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {what:<60} error {err:.2e} (bound {bound:.1e})")
+        print(f"{'ok  ' if good else 'FAIL'} {case.name:<60} error {err:.2e} (bound {case.tolerance:.1e})")
     raise SystemExit(1 if failed else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import common
@@ -9,6 +10,7 @@ import numpy as np
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.testing import Case
 
 
 @triton.jit
@@ -71,9 +73,14 @@ def cases(device: str, use_numpy: bool):
             continue
         for m, n, k in ((1, 1, 1), (64, 64, 64), (65, 127, 97), (129, 33, 200)):
             x, w, b = (common.random(s, dtype, device, i, use_numpy) for i, s in enumerate(((m, k), (k, n), (n,))))
-            yield f"matmul {dtype} {m}x{n}x{k}", common.error(matmul(x, w, b), reference(x, w, b)), bound
+            yield Case(f"matmul {dtype} {m}x{n}x{k}", partial(matmul, x, w, b), partial(reference, x, w, b), bound)
             wt = w.T.copy().T if use_numpy else w.t().contiguous().t()
-            yield f"matmul {dtype} {m}x{n}x{k}, w column-major", common.error(matmul(x, wt, b), reference(x, wt, b)), bound
+            yield Case(f"matmul {dtype} {m}x{n}x{k}, w column-major", partial(matmul, x, wt, b), partial(reference, x, wt, b), bound)
+
+
+def tilewright_cases(device: str):
+    """What `tilewright matrix` runs."""
+    return common.sample(cases, device, "65x127x97")
 
 
 if __name__ == "__main__":

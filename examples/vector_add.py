@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import common
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.testing import Case
 
 
 @triton.jit
@@ -33,7 +35,12 @@ def cases(device: str, use_numpy: bool):
             continue
         for n in (1, 97, 1024, 1025, 98432):
             x, y = (common.random((n,), dtype, device, s, use_numpy) for s in (1, 2))
-            yield f"add {dtype} n={n}", common.error(add(x, y), common.f64(x) + common.f64(y)), bound
+            yield Case(f"add {dtype} n={n}", partial(add, x, y), lambda x=x, y=y: common.f64(x) + common.f64(y), bound)
+
+
+def tilewright_cases(device: str):
+    """What `tilewright matrix` runs."""
+    return common.sample(cases, device, "n=1", "n=1025")
 
 
 if __name__ == "__main__":

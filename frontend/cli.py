@@ -1,4 +1,4 @@
-"""The command line: ``tilewright demo | targets | compile | run | opt``."""
+"""The command line: ``tilewright demo | targets | compile | matrix | run | opt``."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def parse_signature(kernel: Any, text: str) -> tuple[dict[str, Any], dict[str, A
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name in ("num_warps", "num_stages", "num_ctas"):
-        if getattr(args, name) is not None:
+        if getattr(args, name, None) is not None:
             options[name] = getattr(args, name)
     for text in args.option or ():
         name, eq, value = text.partition("=")
@@ -246,6 +246,13 @@ def _compile(args: argparse.Namespace) -> int:
     else:
         print(code, end="" if code.endswith("\n") else "\n")
     return 0
+
+
+# ------------------------------------------------------------------------------------------------------------------ matrix
+def _matrix(args: argparse.Namespace) -> int:
+    from tilewright import matrix
+
+    return matrix.main(args, _options(args), lambda text: print(text, flush=True))
 
 
 # --------------------------------------------------------------------------------------------------------------- run, opt
@@ -313,6 +320,23 @@ def _parser() -> argparse.ArgumentParser:
     compile_.add_argument("--option", action="append", metavar="NAME=VALUE", help="another option of the target (may be repeated)")
     compile_.add_argument("-o", "--output", help="write the stage (without --emit: the binary) to this file")
     compile_.set_defaults(call=_compile)
+
+    matrix = commands.add_parser("matrix", help="run a file's kernels on every target: compiled, resources, error against float64")
+    matrix.add_argument("file", metavar="FILE.py", help="has tilewright_cases(device), which yields tilewright.testing.Case objects (docs/ci.md)")
+    matrix.add_argument("--targets", metavar="A,B,…", help="NAME[:ARCH[:sim]] or interpreter; all if left out. A device is used where it is there, "
+                        "else the simulator, else kernels are only compiled")
+    matrix.add_argument("--cases", metavar="PATTERN", help="only cases whose names match, such as '*float16*'")
+    matrix.add_argument("--compile-only", action="store_true", help="run nothing")
+    matrix.add_argument("--kernel", metavar="NAME", help="compile this kernel alone, without cases")
+    matrix.add_argument("--signature", help="of --kernel, as for compile; else what its annotations say")
+    matrix.add_argument("--option", action="append", metavar="NAME=VALUE", help="a launch option of --kernel (may be repeated)")
+    matrix.add_argument("--json", metavar="FILE", help="write all figures as JSON; - for standard output, in place of the table")
+    matrix.add_argument("--junit", metavar="FILE", help="write JUnit XML")
+    matrix.add_argument("--html", metavar="FILE", help="write a page")
+    matrix.add_argument("--max-spills", type=int, metavar="N", help="more spilled registers than these are a failure")
+    matrix.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each target (600)")
+    matrix.add_argument("--jobs", type=int, metavar="N", help="targets at a time; up to 4 by the processors if left out")
+    matrix.set_defaults(call=_matrix)
 
     run = commands.add_parser("run", help="run a script that says `import triton`")
     run.add_argument("-m", "--module", action="store_true", help="the script is a module's name")

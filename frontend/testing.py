@@ -1,4 +1,4 @@
-"""Measuring and comparing, with Triton's names: do_bench, perf_report, Benchmark, assert_close."""
+"""Measuring and comparing, with Triton's names: do_bench, perf_report, Benchmark, assert_close; and ``Case`` for ``tilewright matrix``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.case import Case  # noqa: F401 - users find it here
 from tilewright.dialects.errors import ArgumentError, TilewrightError
 
 _MODES = ("mean", "median", "min", "max", "all")

@@ -33,6 +33,12 @@ def driver_of(selection: registry.Selection) -> Any:
         return found
 
 
+def set_driver(selection: registry.Selection, driver: Any) -> None:
+    """Let ``driver`` (an object with the methods of targets.protocol.Driver) serve a selection in this process, in place of the target's own."""
+    with _lock:
+        _drivers[id(selection.plugin), selection.arch if selection.simulate else ""] = driver
+
+
 class _Utils:
     """``driver.active.utils``."""
 

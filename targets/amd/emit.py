@@ -118,6 +118,14 @@ def resource_usage(amdgcn: str) -> dict[str, int]:
     return found
 
 
+def matrix_instructions(amdgcn: str) -> dict[str, int]:
+    """Matrix instructions in the text by mnemonic (CDNA 3 ISA section 7, RDNA 3 ISA section 7.9), each with how often it stands there."""
+    found: dict[str, int] = {}
+    for name in re.findall(r"^\s+(v_(?:mfma|smfmac|wmma|swmmac)_\w+)", amdgcn, re.M):
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
 def kernel_arguments(amdgcn: str) -> list[dict[str, Any]]:
     """The explicit arguments in the metadata: offset, size, kind ("by_value", "global_buffer"), in order."""
     block = amdgcn[amdgcn.index("amdhsa.kernels:"):]

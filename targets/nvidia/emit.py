@@ -58,6 +58,14 @@ def emit_ptx(llvm_ir: str, arch: str) -> str:
     return ptx
 
 
+def matrix_instructions(ptx: str) -> dict[str, int]:
+    """mma and wgmma in the PTX (PTX ISA 9.7.14 and 9.7.15) by shape and types, each with how often it stands there."""
+    found: dict[str, int] = {}
+    for name in re.findall(r"\b((?:wgmma\.mma_async|mma)\.sync\.aligned\.[\w.:]+)", ptx):
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
 def check_externs(ptx: str) -> None:
     """An intrinsic that LLVM does not know, or a library call, becomes an external function: say so now."""
     for name in re.findall(r"^\.extern \.func\s*(?:\([^)]*\)\s*)?([\w.$]+)", ptx, re.M):

@@ -70,10 +70,12 @@ def check_shared_memory(ctx: PassContext) -> None:
 
 
 def _to_ptx(llvm_ir: str, ctx: PassContext) -> str:
-    from tilewright.targets.nvidia.emit import emit_ptx
+    from tilewright.targets.nvidia.emit import emit_ptx, matrix_instructions
 
     ctx.metadata["warp_size"] = ctx.warp_size
-    return emit_ptx(llvm_ir, ctx.arch)
+    ptx = emit_ptx(llvm_ir, ctx.arch)
+    ctx.metadata["matrix_instructions"] = matrix_instructions(ptx)
+    return ptx
 
 
 def _to_cubin(ptx: str, ctx: PassContext) -> bytes | None:
