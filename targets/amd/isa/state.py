@@ -43,6 +43,7 @@ class Waves:
         self.n, self.lanes = len(wave_ids), batch.lanes
         self.wave_ids, self.group_ids = wave_ids, group_ids
         self.ins: Instruction = None  # type: ignore[assignment]
+        self.next_pc: Any = 0  # set by branches: an int or (n,), see machine
         self._copied = not isinstance(index, slice)
         self.waits = machine.waits
         self._mask: Array | None = None
