@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.targets.amd.isa import memory as _memory
 from tilewright.targets.amd.isa.errors import Deadlock, DivergentBarrier, SimulationError
 from tilewright.targets.amd.isa.launch import Launch, initialise
-from tilewright.targets.amd.isa.memory import Lds
+from tilewright.targets.amd.isa.memory import Lds, Scratch
 from tilewright.targets.amd.isa.program import Instruction, Kernel, Program
 from tilewright.targets.amd.isa.races import Races
 from tilewright.targets.amd.isa.registry import DecodeContext, Step, decode
@@ -159,11 +158,12 @@ class Machine:
         vgprs = min(total, descriptor.get("accum_offset", total))
         self.batch = Batch(waves, self.lanes, vgprs, max(0, total - vgprs))
         self.lds = Lds(groups, self.lds_bytes)
-        self.scratch: Any = getattr(_memory, "Scratch", lambda *a: Unchecked())(waves, self.lanes, self.scratch_bytes)
+        self.scratch = Scratch(waves, self.lanes, self.scratch_bytes)
         self.wave_ids = np.arange(waves)
         self.group_of = self.wave_ids // self.waves_per_group
         self.waits: Any = Waits(self) if self._check else Unchecked()
         self.races: Any = Races(self) if self._check else Unchecked()
+        self.lds.races = self.races if self._check else None
 
     def _waves(self, index: Array) -> Waves:
         key = index.tobytes()

@@ -221,12 +221,15 @@ class GlobalMemory:
 
 
 class Lds:
-    """Local data share of ``groups`` work-groups with ``size`` bytes each, and which bytes were written."""
+    """Local data share of ``groups`` work-groups with ``size`` bytes each, and which bytes were written.
 
-    def __init__(self, groups: int, size: int) -> None:
-        self.groups, self.size, self.pitch = groups, size, -(-max(size, 1) // 16) * 16
+    ``races``: tells them of each access (races.Races), or None. Instructions call ``waits.issue`` before they access."""
+
+    def __init__(self, groups: int, size: int, races: Any = None) -> None:
+        self.groups, self.size, self.pitch, self.races = groups, size, -(-max(size, 1) // 16) * 16, races
         self.data = Bytes(np.zeros(groups * self.pitch, np.uint8))
         self.written = Bytes(np.zeros(groups * self.pitch, np.uint8))  # 0xff where written
+        self._by_group = self.data.data.reshape(groups, self.pitch)
 
     def contents(self, group: int) -> Array:
         """The bytes of one work-group: uint8 (size,), a view."""
@@ -244,29 +247,40 @@ class Lds:
 
     def clear(self) -> None:
         """For the next work-groups."""
-        self.data.data[:] = 0
+        self.data.data[:] = 0xC7
         self.written.data[:] = 0
 
     def load(self, w: Waves, addresses: Array, size: int, mask: Array | None) -> Array:
-        """The dwords at (waves, lanes) ``addresses`` where ``mask``, 0 elsewhere: uint32 (dwords, waves, lanes). Raises LdsOutOfBounds, UninitialisedLds."""
+        """The dwords at int (waves, lanes) ``addresses`` where ``mask``, 0 elsewhere: uint32 (dwords, waves, lanes).
+
+        Raises LdsOutOfBounds, UninitialisedLds, and what the races find."""
         offsets = self._offsets(w, addresses, size, mask, "reads")
         if not offsets.size:
             return np.zeros((max(1, size // 4), *addresses.shape), np.uint32)
+        if self.races is not None:
+            self.races.lds_access(w, addresses, size, mask, False)
         self._check_written(w, offsets, addresses, size, mask)
         return spread(self.data.gather(offsets, size), addresses.shape, mask)
 
-    def store(self, w: Waves, addresses: Array, size: int, values: Sequence[Array], mask: Array | None) -> None:
-        """Stores dwords ``values`` where ``mask``. Raises LdsOutOfBounds."""
+    def store(self, w: Waves, addresses: Array, size: int, values: Sequence[Array], mask: Array | None, asynchronous: bool = False) -> None:
+        """Stores dwords ``values`` where ``mask``. ``asynchronous``: by a load from memory. Raises LdsOutOfBounds, and what the races find."""
         offsets = self._offsets(w, addresses, size, mask, "writes")
-        if offsets.size:
-            self.data.scatter(offsets, [_select(v, addresses.shape, mask) for v in values], size)
-            self._mark(offsets, size)
+        if not offsets.size:
+            return
+        if self.races is not None:
+            self.races.lds_access(w, addresses, size, mask, True, data=_as_bytes(values, addresses.shape, size), memory=self._by_group,
+                                  asynchronous=asynchronous)
+        self.data.scatter(offsets, [_select(v, addresses.shape, mask) for v in values], size)
+        ones = np.full(offsets.shape, 0xFFFF_FFFF, np.uint32)
+        self.written.scatter(offsets, [ones] * max(1, size // 4), size)
 
     def update(self, w: Waves, addresses: Array, size: int, values: Sequence[Array], mask: Array | None, operation: Callable[..., Sequence[Array]]) -> Array:
         """Read, modify, write in the order of waves and lanes; the old dwords as ``load`` gives them. See ``update_bytes``."""
         offsets = self._offsets(w, addresses, size, mask, "updates")
         if not offsets.size:
             return np.zeros((max(1, size // 4), *addresses.shape), np.uint32)
+        if self.races is not None:
+            self.races.lds_access(w, addresses, size, mask, True, True)
         self._check_written(w, offsets, addresses, size, mask)
         old = update_bytes(self.data, offsets, size, [_select(v, addresses.shape, mask) for v in values], operation)
         return spread(old, addresses.shape, mask)
@@ -298,9 +312,36 @@ class Lds:
         raise UninitialisedLds(f"reads {size} bytes of LDS at {at:#x}, of which {', '.join(map(hex, missing))} {'was' if len(missing) == 1 else 'were'} never written",
                                wave, lanes).at_waves(w)
 
-    def _mark(self, offsets: Array, size: int) -> None:
-        ones = np.full(offsets.shape, 0xFFFF_FFFF, np.uint32)
-        self.written.scatter(offsets, [ones] * max(1, size // 4), size)
+
+class Scratch:
+    """Private memory: ``size`` bytes for each lane of ``waves`` waves."""
+
+    def __init__(self, waves: int, lanes: int, size: int) -> None:
+        self.size, self.lanes, self.pitch = size, lanes, -(-max(size, 1) // 16) * 16
+        self.data = Bytes(np.zeros(waves * lanes * self.pitch if size else 0, np.uint8))
+
+    def clear(self) -> None:
+        """For the next waves: every dword is POISON."""
+        self.data.data.view(np.uint32)[:] = POISON
+
+    def load(self, w: Waves, addresses: Array, size: int, mask: Array | None) -> Array:
+        """The dwords at int64 (waves, lanes) private byte addresses where ``mask``, 0 elsewhere: uint32 (dwords, waves, lanes). Raises OutOfBounds."""
+        offsets = self._offsets(w, addresses, size, mask, "reads")
+        return spread(self.data.gather(offsets, size), addresses.shape, mask)
+
+    def store(self, w: Waves, addresses: Array, size: int, values: Sequence[Array], mask: Array | None) -> None:
+        """Stores dwords ``values`` where ``mask``. Raises OutOfBounds."""
+        offsets = self._offsets(w, addresses, size, mask, "writes")
+        if offsets.size:
+            self.data.scatter(offsets, [_select(v, addresses.shape, mask) for v in values], size)
+
+    def _offsets(self, w: Waves, addresses: Array, size: int, mask: Array | None, verb: str) -> Array:
+        active = addresses.ravel() if mask is None else addresses[mask]
+        if active.size and int(active.max()) + size > self.size:
+            wave, lanes, at = offenders(addresses, addresses + size > self.size, mask)
+            raise OutOfBounds(f"{verb} {size} byte{'s' if size > 1 else ''} of scratch at {at:#x}; each lane has {self.size}", wave, lanes).at_waves(w)
+        lane = (np.asarray(w.wave_ids, np.int64)[:, None] * self.lanes + np.arange(self.lanes)) * self.pitch + addresses
+        return lane.ravel() if mask is None else lane[mask]
 
 
 def update_bytes(memory: Bytes, offsets: Array, size: int, values: Sequence[Array], operation: Callable[..., Sequence[Array]]) -> Array:
@@ -352,3 +393,13 @@ def _select(value: Array, shape: tuple[int, ...], mask: Array | None) -> Array:
     if value.shape != shape:
         value = np.broadcast_to(value, shape)
     return value.ravel() if mask is None else value[mask]
+
+
+def _as_bytes(values: Sequence[Array], shape: tuple[int, ...], size: int) -> Array:
+    """Dwords as the bytes that a store of ``size`` writes: uint8 (*shape, size)."""
+    if size < 4:
+        values = [values[0].astype(np.uint8 if size == 1 else np.uint16)]
+    whole = np.empty((*shape, len(values)), values[0].dtype)
+    for i, v in enumerate(values):
+        whole[..., i] = v
+    return whole.view(np.uint8)
