@@ -124,6 +124,8 @@ def _emit_shuffle(b: Any, hooks: Any, indices: Any, plan: ShufflePlan, values: S
         return entered[r]
 
     send = _Permuted(b, indices, source, plan.send_thread)
+    if hooks.xor_shuffle_is_cheap and plan.lane_identity and plan.keeps_words and any(plan.keep_thread):
+        return _emit_exchange(b, hooks, indices, plan, send, elements)
     lane = None if plan.lane_identity else indices.linear(plan.lane_thread)
     received: dict[int, Value] = {}
     for group in plan.packed:
@@ -144,6 +146,46 @@ def _emit_shuffle(b: Any, hooks: Any, indices: Any, plan: ShufflePlan, values: S
     for step in dict.fromkeys(plan.unique):
         left[step] = elements.leave(kept.get(step))
     return [left[step] for step in plan.unique]
+
+
+def _emit_exchange(b: Any, hooks: Any, indices: Any, plan: ShufflePlan, send: _Permuted, elements: _Elements) -> list[Value]:
+    """As ``_emit_shuffle``, where lanes are at xor distances and whole words can be chosen from: one select a word, not an element."""
+    group_of = {group[0]: group for group in plan.packed}
+    words = {first: elements.to_words([send.get(combine(plan.send_step, step)) for step in group]) for first, group in group_of.items()}
+
+    def receive(first: int, number: int) -> Value:
+        away = combine(plan.lane_step, first)
+        own = words[first][number]
+        return hooks.shuffle_xor(b, own, away) if away else own
+
+    left = _emit_alternating(b, hooks, indices, plan, receive, elements)
+    if left is None:
+        left = {}
+        kept = [_Permuted(b, indices, lambda first, i=i: receive(first, i), plan.keep_thread) for i in range(len(words[0]))]  # type: ignore[misc]
+        for first, group in group_of.items():
+            values = elements.from_words([k.get(first) for k in kept], len(group))
+            left.update((step, elements.leave(v)) for step, v in zip(group, values))
+    return [left[step] for step in plan.unique]
+
+
+def _emit_alternating(b: Any, hooks: Any, indices: Any, plan: ShufflePlan, receive: Callable[[int, int], Value],
+                      elements: _Elements) -> dict[int, Value] | None:
+    """Where elements of 16 bits of two lanes alternate in the result: its words from those of both lanes, without choosing first."""
+    choices = [(i, c) for i, c in enumerate(plan.keep_thread) if c]
+    if elements.bytes != 2 or len(choices) != 1 or len(plan.packed[0]) != 2 or plan.unique[0] ^ plan.unique[1] != choices[0][1]:
+        return None
+    bit, odd_step = choices[0]
+    odd = b.icmp("ne", indices.linear([int(i == bit) for i in range(len(plan.keep_thread))]), b.i32(0))
+    left: dict[int, Value] = {}
+    for group in plan.packed:
+        if combine(plan.lane_step, group[0]):
+            continue  # comes with its partner
+        pairs = hooks.interleave_halves(b, receive(group[0], 0), receive(group[0] ^ odd_step, 0), odd)
+        if pairs is None:
+            return None
+        for step, pair in zip(group, pairs):
+            left[step], left[step ^ odd_step] = map(elements.leave, elements.from_words([pair], 2))
+    return left if len(left) == 1 << len(plan.send_step) else None
 
 
 class Addresses:
@@ -241,4 +283,12 @@ def convert_registers(ctx: Any, values: Sequence[Value], src: LinearLayout, dst:
 
 @lowers("ttg.convert_layout")
 def lower_convert_layout(ctx: Any, op: Any) -> list[Any]:
-    return [emit_convert(ctx.b, ctx.hooks, ctx.indices, plan_of(op), ctx.get(op.operands[0]), lambda: ctx.scratch(op))]
+    plan = plan_of(op)
+    if ctx.hooks.xor_shuffle_is_cheap and plan.shuffle is not None and not plan.shuffle.lane_identity:
+        source, result = op.operands[0].type, op.results[0].type
+        src, dst = layout_of(source), layout_of(result)
+        bits = storage_bits(ir.RankedTensorType(source).element_type)
+        other = plan_convert(src, dst, bits, src.in_size("lane"), src.in_size("warp"), way="exchange")
+        assert other.shuffle is not None
+        plan = other if other.shuffle.lane_identity else plan
+    return [emit_convert(ctx.b, ctx.hooks, ctx.indices, plan, ctx.get(op.operands[0]), lambda: ctx.scratch(op))]

@@ -49,6 +49,12 @@ class ShufflePlan:
         """Whether a group of steps leaves its lane at all."""
         return not self.lane_identity or combine(self.lane_step, group[0]) != 0
 
+    @property
+    def keeps_words(self) -> bool:
+        """Whether ``keep_thread`` takes groups of steps to groups as they are, so that whole words can be chosen from."""
+        groups = set(self.packed)
+        return all(tuple(t ^ c for t in group) in groups for c in self.keep_thread for group in self.packed)
+
 
 @dataclass(frozen=True)
 class Access:
@@ -106,8 +112,9 @@ def plan_convert(src: LinearLayout, dst: LinearLayout, bits: int, warp_size: int
     """How to get from ``src`` to ``dst``: layouts (register, lane, warp, block) of one tensor.
 
     bits: of an element; those below 8 occupy a byte. max_bytes: scratch to stay within, where the layouts allow rounds.
-    way: "" for the cheapest, or the kind to take (tests). Raises ValueError where layouts do not match the machine or each
-    other, or where ``way`` is impossible; UnsupportedOnTargetError where data would have to cross thread blocks.
+    way: "" for the cheapest, or the kind to take (tests); "exchange" is a shuffle in which every lane deals with the lane at one
+    xor distance, if it can be: lanes that need the same data from different lanes do their steps in different orders.
+    Raises ValueError where layouts do not match the machine or each other, or where ``way`` is impossible; UnsupportedOnTargetError where data would have to cross thread blocks.
     """
     if src.out_sizes != dst.out_sizes:
         raise ValueError(f"a conversion keeps the shape: {src.out_sizes} to {dst.out_sizes}")
@@ -120,7 +127,7 @@ def plan_convert(src: LinearLayout, dst: LinearLayout, bits: int, warp_size: int
     registers = _plan_registers(src, dst)
     if registers is not None and way in ("", "registers"):
         return ConvertPlan("registers", element_bytes, len(registers), registers=registers)
-    shuffle = _plan_shuffle(src, dst, element_bytes) if way in ("", "shuffle") else None
+    shuffle = _plan_shuffle(src, dst, element_bytes, way == "exchange") if way in ("", "shuffle", "exchange") else None
     if shuffle and (way or _shuffle_cost(shuffle, src, element_bytes) <= _shared_cost(src, dst, element_bytes)):
         return ConvertPlan("shuffle", element_bytes, dst.in_size("register"), shuffle=shuffle)
     if way not in ("", "shared"):
@@ -147,7 +154,7 @@ def _plan_registers(src: LinearLayout, dst: LinearLayout) -> tuple[int, ...] | N
 
 
 # --------------------------------------------------------------------------------------------------- shuffles
-def _plan_shuffle(src: LinearLayout, dst: LinearLayout, element_bytes: int) -> ShufflePlan | None:
+def _plan_shuffle(src: LinearLayout, dst: LinearLayout, element_bytes: int, exchange: bool = False) -> ShufflePlan | None:
     """None where some warp lacks data that it needs, or this method finds no lanes to read from.
 
     The source of (destination register, lane, warp) is sought as (register r', lane l') of the same warp, linear in all.
@@ -203,6 +210,8 @@ def _plan_shuffle(src: LinearLayout, dst: LinearLayout, element_bytes: int) -> S
         candidates += [(base[0] ^ r, base[1] ^ l, 1 << t) for t, (r, l) in enumerate(step) if l]
         candidates += [(base[0] ^ r ^ kr, base[1] ^ l ^ kl, 1 << t)
                        for t, (r, l) in enumerate(step) if l for kr, kl in kernel if kl]
+        if exchange:
+            candidates.sort(key=lambda candidate: candidate[1] != 1 << i)
         for r, l, t in candidates:  # noqa: B007 (t is used after the loop)
             rest, comb = reached.reduce(l)
             if rest or r == combine([x[0] for x in lane], comb):

@@ -23,6 +23,7 @@ class TargetHooks:
     global_address_space: int = 1
     has_async_copy: bool = False
     carries_vectors: bool = False  # loops carry loaded vectors of 8- and 16-bit elements whole (see lowering/control_flow.py)
+    xor_shuffle_is_cheap: bool = False  # shuffle_xor costs much less than shuffle_idx: conversions make selects of such if they can
     # whether LLVM's fptrunc from f32 to bf16 has code on this target; otherwise integer arithmetic does it
     native_bf16_conversion: bool = True
     # (name, MLIR type) → dialects.lower_math.MathFunction that comes before the portable one, its accuracy stated
@@ -86,6 +87,11 @@ class TargetHooks:
     def shuffle_idx(self, b: Any, value: Any, lane: Any) -> Any:
         """``value`` as lane number ``lane`` (i32, may differ by lane) holds it."""
         raise NotImplementedError
+
+    def interleave_halves(self, b: Any, own: Any, other: Any, odd: Any) -> tuple[Any, Any] | None:
+        """Of two i32 that hold two elements of 16 bits each, this lane's and another's, the low elements as one i32 and the high ones
+        as another; where ``odd`` (i1) holds, ``other`` gives the lower half of both. None where no instruction does it."""
+        return None
 
     # -- global memory: ``type`` is an LLVM scalar or vector type of at most capabilities.max_vector_bits
     def load_global(self, b: Any, ptr: Any, type: Any, pred: Any, other: Any, cache: str, evict: str, volatile: bool,

@@ -14,6 +14,8 @@ Choices:
   the first operand of a following dot, have it so); ``capabilities.extra["transposed_accumulators"] = False`` says never.
 - tf32x3, bf16x3, bf16x6: f32 operands are cut into parts of the narrower type, whose products are added from the smallest up
   (passes/split_dot.py); on a target without such rows they are computed by f32 rows or FMA, which is no less exact.
+- A dot whose A operand is another dot's result, untransposed, takes the form of its row under ``capabilities.extra["fed_rows"]``
+  (row → row), if there is one: the same instruction with k in the order in which accumulators lie, so that nothing has to move.
 - k_width: what the instruction holds consecutively, or as many as make 32 bits of the narrower type that was loaded;
   ``capabilities.extra["k_pack"]`` times as many where the target's options ask for it.
 """
@@ -67,6 +69,12 @@ def chained_dots(function: Function, dots: list[Node]) -> tuple[set[int], set[in
                 chain |= {id(source), id(dot)}
                 fed.add(id(dot))
     return chain, fed
+
+
+def _fed_untransposed(function: Function, dot: Node) -> bool:
+    """Whether the A operand is computed from another dot's result without changing rows and columns."""
+    through = tuple(name for name in _THROUGH if name != "tt.trans")
+    return any(is_dot(source.name) for source in sources_of(function, dot.operands[0], through))
 
 
 def _loaded_bits(function: Function, value: Any) -> int:
@@ -231,6 +239,8 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
     if row is None and target is not None:
         types = [target, target]
         row, widen = choose()
+    if row is not None and fed and _fed_untransposed(function, dot):
+        row = lookup(ctx.capabilities.extra.get("fed_rows", {}).get(row.name, row.name))
     if row is None:
         encoding, k_width = _fma_encoding(c.shape, num_warps, ctx.warp_size), 0
     else:

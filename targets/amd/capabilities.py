@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.dialects.errors import UnsupportedArchError
-from tilewright.targets.amd.matrix_ops import rows_for
+from tilewright.targets.amd.matrix_ops import fed_rows, rows_for
 from tilewright.targets.protocol import Capabilities
 
 
@@ -47,4 +47,5 @@ def capabilities(arch: str) -> Capabilities:
     name = resolve_arch(arch)
     facts = _ARCHS[name]
     return Capabilities(arch=name, warp_size=facts.warp_size, max_shared_bytes=facts.lds_bytes, registers_per_thread=facts.vgprs,
-                        matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8)
+                        matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8,
+                        extra={"fed_rows": fed_rows(name)})

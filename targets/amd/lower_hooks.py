@@ -26,6 +26,7 @@ class AmdHooks(TargetHooks):
     shared_address_space = 3
     has_async_copy = False
     carries_vectors = True
+    xor_shuffle_is_cheap = True  # DPP, permlane and swaps against ds_bpermute
 
     def __init__(self, arch: str, options: Any):
         self.arch, self.options = arch, options
@@ -95,6 +96,13 @@ class AmdHooks(TargetHooks):
     def shuffle_idx(self, b: Any, value: Any, lane: Any) -> Any:
         return b.call_intrinsic("llvm.amdgcn.ds.bpermute", b.t_i32, [b.shl(lane, b.i32(2)), value])
 
+    def interleave_halves(self, b: Any, own: Any, other: Any, odd: Any) -> tuple[Any, Any] | None:
+        """v_perm_b32 picks four bytes of two registers by a third, which may differ by lane (bytes 0 to 3 are the second operand's)."""
+        def picked(even: int, turned: int) -> Any:
+            return b.call_intrinsic("llvm.amdgcn.perm", b.t_i32, [other, own, b.select(odd, b.i32(turned), b.i32(even))])
+
+        return picked(0x05040100, 0x01000504), picked(0x07060302, 0x03020706)
+
     # -- global memory
     def load_global(self, b: Any, ptr: Any, type: Any, pred: Any, other: Any, cache: str, evict: str, volatile: bool, align: int) -> Any:
         def load() -> Any:
@@ -156,7 +164,10 @@ class AmdHooks(TargetHooks):
     def mma(self, b: Any, row: MatrixOp, a: Sequence[Any], bv: Sequence[Any], c: Sequence[Any]) -> list[Any]:
         acc = b.pack_vector(list(c))
         x, y = (self._operand(b, row, values) for values in (a, bv))
-        args = {"mfma": [x, y, acc, b.i32(0), b.i32(0), b.i32(0)], "wmma": [x, y, acc],
+        zero = b.i32(0)
+        a_format, b_format = map(b.i32, row.extra["formats"])
+        args = {"mfma": [x, y, acc, zero, zero, zero], "wmma": [x, y, acc],
+                "mfma_scale": [x, y, acc, a_format, b_format, zero, zero, zero, zero],
                 "wmma_signed": [b.i1(1), x, b.i1(1), y, acc, b.i1(0)]}[row.extra["form"]]
         return b.unpack_vector(b.call(row.intrinsic, acc.type, args), len(c))
 

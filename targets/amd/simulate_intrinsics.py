@@ -21,6 +21,7 @@ from tilewright.dialects.simt import SimtError, SimtExecutor
 from tilewright.dialects.simt.executor import CallInfo, Machine
 from tilewright.dialects.simt.memory import address_range
 from tilewright.dialects.simt.values import VType, to_bytes
+from tilewright.targets.amd import simulate_buffers
 
 Array = Any
 Factory = Callable[[CallInfo], Callable[..., Any]]
@@ -64,22 +65,27 @@ def _elements(x: Array, t: VType, kind: str, arch: str, signed: bool = True) -> 
         return fp8_table(kind, arch)[data]
     if kind in ("i8", "iu8"):
         return data.view(np.int8 if signed else np.uint8).astype(np.int64)
+    if kind == "xf32":  # f32 with a mantissa of 10 bits, here rounded to nearest even
+        bits = data.view(np.uint32)
+        return ((bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     if kind == "bf16":
         return (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-    return data.view({"f16": np.float16, "f32": np.float32}[kind]).astype(np.float64)
+    return data.view({"f16": np.float16, "f32": np.float32, "f64": np.float64}[kind]).astype(np.float64)
 
 
 # --------------------------------------------------------------------------------------------- matrix instructions
-def _mfma_places(m: int, k: int) -> tuple[Array, Array, Array, Array]:
+def _mfma_places(m: int, k: int, f64: bool = False) -> tuple[Array, Array, Array, Array]:
     """(row, k) of A's element j and (row, column) of D's register r of each lane; B is A with columns for rows.
 
     CDNA 3 manual, section 7.1.4: A's row is lane mod M, a lane holds k·M/64 consecutive k; D of 16 × 16 has four rows a
-    lane from 4·(lane / 16), of 32 × 32 four groups of four rows, 8 apart, from 4·(lane / 32).
+    lane from 4·(lane / 16), of 32 × 32 four groups of four rows, 8 apart, from 4·(lane / 32). D of 16 × 16 f64 has rows 4 apart.
     """
     lane = np.arange(64)[:, None]
     each = k * m // 64
     j, r = np.arange(each)[None, :], np.arange(m * m // 64)[None, :]
     rows = 4 * (lane // 16) + r if m == 16 else 8 * (r // 4) + 4 * (lane // 32) + r % 4
+    if f64:
+        rows = lane // 16 + 4 * r
     return np.broadcast_to(lane % m, (64, each)), each * (lane // m) + j, rows, np.broadcast_to(lane % m, rows.shape)
 
 
@@ -129,7 +135,7 @@ def _matrix(info: CallInfo, arch: str, size: int, k: int, kinds: tuple[str, str]
         c = args[operands[2]]
         wide = c.view(np.int32).astype(np.int64) if integer else c.astype(np.float64)
         d = _multiply(m, info.text, a, b, wide, size, k, places)
-        return d.astype(np.int64).astype(np.uint32) if integer else d.astype(np.float32)
+        return d.astype(np.int64).astype(np.uint32) if integer else d.astype(c.dtype)
 
     return run
 
@@ -141,7 +147,26 @@ def _mfma(arch: str) -> Factory:
         if m != n or m not in ("16", "32"):
             raise SimtError(f"{info.text}: only 16 × 16 and 32 × 32 tiles of one block are simulated")
         kinds = (a, b if b in ("fp8", "bf8") else a)
-        return _matrix(info, arch, int(m), int(k), kinds, (0, 1, 2), _mfma_places(int(m), int(k)), None, (3, 4, 5))
+        return _matrix(info, arch, int(m), int(k), kinds, (0, 1, 2), _mfma_places(int(m), int(k), a == "f64"), None, (3, 4, 5))
+
+    return make
+
+
+def _mfma_f8f6f4(arch: str) -> Factory:
+    """CDNA 4 manual, 7.1.5: the formats of A and B by arguments (0 e4m3, 1 e5m2), and scales, whose absence is a scale of 1."""
+    def make(info: CallInfo) -> Callable[..., Array]:
+        assert info.match is not None
+        m, k = int(info.match.group(1)), int(info.match.group(2))
+        forms = {(i, j): _matrix(info, arch, m, k, (x, y), (0, 1, 2), _mfma_places(m, k), None, (5, 6, 7, 8))
+                 for i, x in enumerate(("fp8", "bf8")) for j, y in enumerate(("fp8", "bf8"))}
+
+        def run(machine: Machine, *args: Array) -> Array:
+            formats = int(args[3][0]), int(args[4][0])
+            if formats not in forms:
+                raise SimtError(f"{info.text}: formats {formats} are not simulated; 0 (e4m3) and 1 (e5m2) are")
+            return forms[formats](machine, *args)
+
+        return run
 
     return make
 
@@ -216,6 +241,21 @@ def _permlanex16(info: CallInfo) -> Callable[..., Array]:
     return run
 
 
+def _perm(info: CallInfo) -> Callable[..., Array]:
+    """v_perm_b32: byte selectors 0 to 3 are bytes of the second operand, 4 to 7 of the first (higher ones are not simulated)."""
+    def run(m: Machine, first: Array, second: Array, selector: Array) -> Array:
+        both = (first.astype(np.uint64) << np.uint64(32)) | second.astype(np.uint64)
+        out = np.zeros_like(both)
+        for i in range(4):
+            which = selector.astype(np.uint64) >> np.uint64(8 * i) & np.uint64(255)
+            if (which > 7).any():
+                raise SimtError("v_perm_b32 with selectors above 7 is not simulated")
+            out |= (both >> which * np.uint64(8) & np.uint64(255)) << np.uint64(8 * i)
+        return out.astype(np.uint32)
+
+    return run
+
+
 def _permlane_swap(width: int) -> Factory:
     """v_permlane16_swap_b32, v_permlane32_swap_b32 (CDNA 4): the odd groups of ``width`` lanes of the first operand change places
     with the even groups of the second."""
@@ -281,16 +321,19 @@ def semantics(arch: str, implicit_arguments: Array) -> dict[Any, Factory]:
         "llvm.amdgcn.s.barrier": _barrier, "llvm.amdgcn.sched.barrier": _nothing, "llvm.amdgcn.s.setprio": _nothing,
         "llvm.amdgcn.mbcnt.lo": _mbcnt(False), "llvm.amdgcn.mbcnt.hi": _mbcnt(True),
         "llvm.amdgcn.ds.swizzle": _swizzle, "llvm.amdgcn.ds.bpermute": _bpermute,
-        "llvm.amdgcn.permlanex16.i32": _permlanex16,
+        "llvm.amdgcn.permlanex16.i32": _permlanex16, "llvm.amdgcn.perm": _perm,
         "llvm.amdgcn.update.dpp.i32": _dpp, "llvm.amdgcn.mov.dpp.i32": _dpp,
         "llvm.amdgcn.exp2.f32": _float32(np.exp2), "llvm.amdgcn.log.f32": _float32(np.log2),
         "llvm.amdgcn.rcp.f32": _float32(lambda x: 1 / x), "llvm.amdgcn.rsq.f32": _float32(lambda x: 1 / np.sqrt(x)),
         "llvm.amdgcn.sqrt.f32": _float32(np.sqrt),
         "llvm.amdgcn.fdiv.fast": lambda info: lambda m, x, y: (x.astype(np.float64) / y).astype(np.float32),
         "llvm.amdgcn.permlane16.swap": _permlane_swap(16), "llvm.amdgcn.permlane32.swap": _permlane_swap(32),
-        re.compile(r"^llvm\.amdgcn\.mfma\.[fi]32\.(\d+)x(\d+)x(\d+)\.?(bf16|f16|f32|i8|fp8|bf8)(?:\.(1k|fp8|bf8))?$"): _mfma(arch),
+        re.compile(r"^llvm\.amdgcn\.mfma\.(?:[fi]32|f64)\.(\d+)x(\d+)x(\d+)\.?(bf16|f16|xf32|f32|f64|i8|fp8|bf8)(?:\.(1k|fp8|bf8))?$"):
+            _mfma(arch),
+        re.compile(r"^llvm\.amdgcn\.mfma\.scale\.f32\.(\d+)x\1x(\d+)\.f8f6f4\.v8i32\.v8i32$"): _mfma_f8f6f4(arch),
         re.compile(r"^llvm\.amdgcn\.wmma\.[fi]32\.16x16x16\.(f16|bf16|iu8|fp8|bf8)(?:\.(fp8|bf8))?\.v8"): _wmma(arch),
     }
+    table.update(simulate_buffers.semantics(arch))
     for i, axis in enumerate("xyz"):
         table[f"llvm.amdgcn.workgroup.id.{axis}"] = _index(lambda m, i=i: m.program_ids[i])  # type: ignore[misc]
     return table

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from amd_harness import coordinates
 
-from tilewright.targets.amd.matrix_ops import MATRIX_OPS, rows_for
+from tilewright.dialects.matrix_ops import lookup, register_rows
+from tilewright.targets.amd.matrix_ops import MATRIX_OPS, fed_rows, rows_for
+
+register_rows(MATRIX_OPS)
 
 
 def manual_instruction(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, m: int, k: int) -> np.ndarray:
@@ -31,6 +34,8 @@ def manual_instruction(name: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, m
                 big[where] = value
 
     def place(lane: int, r: int) -> tuple[int, int]:
+        if "f64" in name:
+            return lane // 16 + 4 * r, lane % 16
         if mfma and m == 32:
             return 8 * (r // 4) + 4 * (lane // 32) + r % 4, lane % 32
         if mfma:
@@ -56,7 +61,7 @@ def test_row_is_the_instruction(row):
     np.testing.assert_allclose(d, expected[ct[..., 0], ct[..., 1]], rtol=1e-12, atol=1e-12)
 
 
-_LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "i8": "i8", "i16": "i16"}
+_LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "i8": "i8", "i16": "i16", "tf32": "float", "i32": "i32", "f64": "double"}
 
 
 @pytest.mark.parametrize("row", MATRIX_OPS, ids=lambda r: r.name)
@@ -66,9 +71,11 @@ def test_row_selects_its_instruction_on_every_arch(row):
 
     n, nc, how = 1 << len(row.a.register), 1 << len(row.c.register), row.extra["operands"]
     operand = {"vector": f"<{n} x {_LLVM.get(row.extra['element'] or row.a_type, '')}>", "scalar": _LLVM.get(row.a_type, ""),
-               "i32": "i32", "i64": "i64", "v2i32": "<2 x i32>", "v4i32": "<4 x i32>"}[how]
-    acc = f"<{nc} x {'float' if row.c_type == 'f32' else 'i32'}>"
-    form = {"mfma": [(operand, "%a"), (operand, "%b"), (acc, "%c"), ("i32", "0"), ("i32", "0"), ("i32", "0")],
+               "i32": "i32", "i64": "i64", "v2i32": "<2 x i32>", "v4i32": "<4 x i32>", "v8i32": "<8 x i32>"}[how]
+    acc = f"<{nc} x {_LLVM[row.c_type]}>"
+    zero = ("i32", "0")
+    form = {"mfma": [(operand, "%a"), (operand, "%b"), (acc, "%c"), zero, zero, zero],
+            "mfma_scale": [(operand, "%a"), (operand, "%b"), (acc, "%c"), *(("i32", str(f)) for f in row.extra["formats"]), *[zero] * 4],
             "wmma": [(operand, "%a"), (operand, "%b"), (acc, "%c")],
             "wmma_signed": [("i1", "true"), (operand, "%a"), ("i1", "true"), (operand, "%b"), (acc, "%c"), ("i1", "false")]}[row.extra["form"]]
     ir = f"""
@@ -83,6 +90,22 @@ declare {acc} @{row.intrinsic}({', '.join(t for t, _ in form)})
         text = emit_amdgcn(ir, arch)
         found = re.search(r"v_(?:mfma|wmma)_\w+", text)
         assert found and f"{row.m}x{row.n}x{row.k}" in found.group(0), (arch, found)
+        assert "v_mfma_scale" not in text  # a scale that is not given is 1, and costs nothing
+
+
+def test_fed_rows_take_accumulators_as_they_lie():
+    """The transposed accumulator's registers and lanes along n are the operand's along k, in one or two instructions' tiles."""
+    for arch in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"):
+        fed = fed_rows(arch)
+        assert set(fed) <= {r.name for r in rows_for(arch)} and not set(fed.values()) & {r.name for r in rows_for(arch)}
+        for name, other in fed.items():
+            row, new = lookup(name), lookup(other)
+            assert (row.intrinsic, row.c) == (new.intrinsic, new.c) and row.a != new.a
+            rows = [r for r, _ in new.c.register]
+            assert [k for _, k in new.a.register][:len(rows)] == rows[:len(new.a.register)]
+            assert [k for _, k in new.a.lane if k] == [r for r, _ in new.c.lane if r]
+    assert fed_rows("gfx950")["amd.mfma_32x32x16_f16_gfx950"] == "amd.mfma_32x32x16_f16_gfx950_fed"
+    assert fed_rows("gfx1201") == fed_rows("gfx1100") == {}
 
 
 def test_every_dot_arch_has_rows_for_half_types():

@@ -31,7 +31,9 @@ def random_operand(kind, shape, arch):
         table = fp8_table("fp8" if "E4M3" in kind else "bf8", arch)
         bits = rng.choice(np.flatnonzero(np.isfinite(table)), shape).astype(np.uint8)
         return bits, table[bits]
-    values = rng.standard_normal(shape).astype(np.float16 if kind == "f16" else np.float32)
+    values = rng.standard_normal(shape).astype({"f16": np.float16, "f64": np.float64}.get(kind, np.float32))
+    if kind == "tf32":  # all of what the instruction reads
+        values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     if kind == "bf16":
         bits = (values.view(np.uint32) >> 16).astype(np.uint16)
         return bits, (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
@@ -47,7 +49,7 @@ def test_hook_multiplies(row):
         lane = h.thread_id(b)
 
         def values(pointer, name, bases):
-            t = b.t_i8 if name.startswith("f8") else ir.Type.parse(name)
+            t = b.t_i8 if name.startswith("f8") else ir.Type.parse("f32" if name == "tf32" else name)
             count = 1 << len(bases.register)
             return [b.load(b.gep(pointer, b.add(b.mul(lane, b.i32(count)), b.i32(i)), t), t) for i in range(count)]
 
@@ -57,13 +59,13 @@ def test_hook_multiplies(row):
 
     kernel = Kernel(arch, [P1] * 4, body)
     (a, av), (bb, bv) = random_operand(row.a_type, (row.m, row.k), arch), random_operand(row.b_type, (row.k, row.n), arch)
-    c = np.random.default_rng().integers(-100, 100, (row.m, row.n)).astype(np.int32 if row.c_type == "i32" else np.float32)
+    c = np.random.default_rng().integers(-100, 100, (row.m, row.n)).astype({"i32": np.int32, "f64": np.float64}.get(row.c_type, np.float32))
     at, bt, ct = (coordinates(x) for x in (row.a, row.b, row.c))
     arrays = [np.ascontiguousarray(x[t[..., 0], t[..., 1]]) for x, t in ((a, at), (bb, bt), (c, ct))]
     d = np.full(arrays[2].shape, -77, arrays[2].dtype)
     kernel.run(*arrays, d)
     expected = (av @ bv + c)[ct[..., 0], ct[..., 1]]
-    np.testing.assert_allclose(d, expected, rtol=2e-7, atol=1e-6 * np.abs(expected).max() if row.c_type == "f32" else 0)
+    np.testing.assert_allclose(d, expected, rtol=2e-7, atol={"f32": 1e-6, "f64": 1e-14, "i32": 0}[row.c_type] * np.abs(expected).max())
     assert kernel.assembly().count(f"{row.m}x{row.n}x{row.k}") == 1
 
 
