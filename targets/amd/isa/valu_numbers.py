@@ -98,7 +98,8 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     ends |= (uh == 0) & (a != 0) & (b != 0)
     ends |= (plain == 0) | (out == 0)
     special = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
-    out = np.where(special, plain, out)
+    # a finite product whose float64 is infinite must not meet an infinite addend
+    out = np.where(special, np.where(np.isfinite(a) & np.isfinite(b), c, plain), out)
     doubtful = np.argwhere(ends & ~special)
     for at in map(tuple, doubtful):
         out[at] = _fma64_exact(float(a[at]), float(b[at]), float(c[at]))
