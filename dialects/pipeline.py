@@ -28,14 +28,14 @@ class PassContext:
     def explain(self, op: Any, what: str, chosen: str, why: str = "") -> None:
         """Record a choice for ``--explain``: how ``what`` ("tl.dot 64×64×32 of f16 and f16") is done (``chosen``) and why.
 
-        op: the operation (its source line is told), or None. Name kernel arguments by number ("argument 3"): readers see the user's names.
+        op: the operation, or a location (its source line is told), or None. Name kernel arguments by number ("argument 3"): readers see the user's names.
         Equal choices, of loops unrolled or passes that run twice, are told once. Kept in ``metadata["choices"]``.
         """
         place = None
         if op is not None:
             from tilewright.dialects.pass_runner import place_of  # which imports this module
 
-            place = place_of(op.location)
+            place = place_of(getattr(op, "location", op))
         choice = {"line": place[1] if place else 0, "what": what, "chosen": chosen, "why": why}
         kept = self.metadata.setdefault("choices", [])
         if choice not in kept:
