@@ -19,7 +19,7 @@ class Config:
     options: dict[str, int] = field(default_factory=dict)
 
 
-def _matmul(dtype: str, m: int, n: int, k: int, warps: int, stages: int) -> Config:
+def matmul(dtype: str, m: int, n: int, k: int, warps: int, stages: int) -> Config:
     signature = {"x_ptr": f"*{dtype}", "w_ptr": f"*{dtype}", "b_ptr": f"*{dtype}", "y_ptr": f"*{dtype}", "M": "i32", "N": "i32", "K": "i32",
                  "stride_xm": "i32", "stride_xk": "constexpr", "stride_wk": "i32", "stride_wn": "constexpr", "stride_ym": "i32",
                  "stride_yn": "constexpr", "BLOCK_M": "constexpr", "BLOCK_N": "constexpr", "BLOCK_K": "constexpr",
@@ -30,7 +30,7 @@ def _matmul(dtype: str, m: int, n: int, k: int, warps: int, stages: int) -> Conf
     return Config("matmul", "matmul", "matmul_kernel", signature, constexprs, aligned, {"num_warps": warps, "num_stages": stages})
 
 
-def _attention(dtype: str, m: int, n: int, dim: int, causal: bool, warps: int, stages: int) -> Config:
+def attention(dtype: str, m: int, n: int, dim: int, causal: bool, warps: int, stages: int) -> Config:
     signature = {f"{t}_ptr": f"*{dtype}" for t in "qkvo"}
     signature |= {f"stride_{a}": "i32" for a in ("qh", "qm", "kh", "kn", "vh", "vn", "oh", "om")}
     signature |= {"n_ctx": "i32", "qk_scale": "fp32", "HEAD_DIM": "constexpr", "BLOCK_M": "constexpr", "BLOCK_N": "constexpr",
@@ -51,7 +51,7 @@ CONFIGS = (
            {"x_ptr": "*fp16", "y_ptr": "*fp16", "w_ptr": "*fp16", "b_ptr": "*fp16", "mean_ptr": "*fp32", "rstd_ptr": "*fp32",
             "stride": "i32", "n": "i32", "eps": "fp32", "BLOCK": "constexpr"},
            {"BLOCK": 4096}, ("x_ptr", "y_ptr", "w_ptr", "b_ptr", "mean_ptr", "rstd_ptr", "stride", "n"), {"num_warps": 8, "num_stages": 3}),
-    _matmul("fp16", 128, 128, 64, 4, 3),
-    _attention("bf16", 128, 64, 64, False, 4, 3),
-    _attention("bf16", 128, 64, 64, True, 4, 3),
+    matmul("fp16", 128, 128, 64, 4, 3),
+    attention("bf16", 128, 64, 64, False, 4, 3),
+    attention("bf16", 128, 64, 64, True, 4, 3),
 )
