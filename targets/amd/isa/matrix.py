@@ -259,7 +259,7 @@ def _f8f6f4(ins: Instruction, ctx: DecodeContext) -> Step:
     size, k = (16, 128) if "16x16" in ins.base else (32, 64)
     names = [_F8F6F4[ins.modifiers.get(m, 0)] for m in ("cbsz", "blgp")]
     a, b = (_long_operand(registers(ins, ctx, place, FORMATS[name].bits), FORMATS[name], size) for place, name in zip((1, 2), names, strict=True))
-    row = Mfma(size, size, k, 1, *names, "f32", ("gfx950",))
+    row = Mfma(size, size, k, 1, names[0], names[1], "f32", ("gfx950",))
     if not scaled:
         return _accumulate(ins, ctx, row, lambda w: (a(w) @ b(w).swapaxes(-1, -2))[:, None])
     a_scale, b_scale = _scale(ins, ctx, 4, size), _scale(ins, ctx, 5, size)
