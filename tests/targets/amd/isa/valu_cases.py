@@ -22,6 +22,8 @@ def floats(kind, n, seed=0):
                    (rng.standard_normal(n) * 2.0 ** rng.integers(-6, 7, n)).astype(type)).astype(type)
     picks = rng.random(n) < 0.3
     out[picks] = rng.choice(special, picks.sum())
+    signalling = {"f16": 0x7D01, "f32": 0xFFA00001, "f64": 0x7FF4000000000001}[kind]
+    out.view(uint)[rng.random(n) < 0.05] = signalling
     return out
 
 
