@@ -1,0 +1,204 @@
+"""`tilewright matrix`: rows for what passes and for every way to fail; reports; exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from xml.etree import ElementTree
+
+import pytest
+
+from tilewright import cli, matrix, matrix_report, matrix_worker
+from tilewright.dialects.errors import ArgumentError
+
+HEAD = """
+    import os
+    import numpy as np
+    import triton
+    import triton.language as tl
+    from tilewright.testing import Case
+
+    @triton.jit
+    def add(x, y, z, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(z + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+    X = np.arange(100, dtype=np.float32)
+
+    def launch(n=100):
+        z = np.empty_like(X)
+        add[(triton.cdiv(n, 64),)](X, X, z, n, BLOCK=64)
+        return z
+"""
+GOOD = """
+    def tilewright_cases(device):
+        assert device == "cpu"
+        yield Case("doubled", launch, lambda: 2 * X.astype(float), 1e-6)
+"""
+BAD = GOOD + """
+        yield Case("unwritten", lambda: launch(99), lambda: 2 * X.astype(float), 1e-6)
+        yield Case("off", launch, lambda: 2.5 * X.astype(float), 1e-6)
+        yield Case("raises", lambda: [][0], lambda: 0, 1e-6)
+        yield Case("after", launch, lambda: 2 * X.astype(float), 1e-6)
+"""
+DIES = GOOD + """
+        yield Case("dies", lambda: os.abort(), lambda: 0, 1)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    return tmp_path
+
+
+def write(body: str, name: str = "mine.py") -> str:
+    with open(name, "w") as f:
+        f.write(textwrap.dedent(HEAD) + textwrap.dedent(body).lstrip(" "))
+    return name
+
+
+def row(body: str, target: str = "cpu", timeout: float = 60.0, **request) -> matrix.TargetResult:
+    return matrix.run_target(target, {"file": os.path.abspath(write(body)), **request}, timeout)
+
+
+def test_a_good_file_passes_everywhere_and_says_where_it_ran(folder, capsys):
+    path = write(GOOD)
+    args = ["matrix", path, "--targets", "cpu,interpreter,amd:gfx942,nvidia:sm_80", "--json", "o.json", "--junit", "o.xml", "--html", "o.html"]
+    assert cli.main(args) == 0, capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "4 of 4 targets passed" in out and out.count("simulator") == 2 and out.count("1/1") == 4
+    data = json.loads((folder / "o.json").read_text())
+    assert data["passed"] is True and [(t["target"], t["ran"]) for t in data["targets"]] == [
+        ("cpu", "device"), ("interpreter", "interpreter"), ("amd:gfx942", "simulator"), ("nvidia:sm_80", "simulator")]
+    amd = data["targets"][2]
+    assert amd["kernels"][0]["name"] == "add" and amd["kernels"][0]["registers"] > 0 and amd["kernels"][0]["spills"] == 0
+    assert amd["cases"][0]["status"] == "passed" and amd["cases"][0]["error"] == 0.0 and amd["choices"]
+    suites = ElementTree.parse(folder / "o.xml").getroot().findall("testsuite")
+    assert [(s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites] == [
+        (t["target"], "1", "0", "0") for t in data["targets"]]
+    page = (folder / "o.html").read_text()
+    assert "4 of 4 targets passed" in page and "amd:gfx942" in page and "doubled" in page
+
+
+def test_every_failure_is_a_row_and_the_others_go_on(folder, capsys):
+    assert cli.main(["matrix", write(BAD), "--targets", "cpu,nowhere::,interpreter"]) == 1  # a wrong target is told before anything runs
+    assert "nowhere" in capsys.readouterr().err
+    assert cli.main(["matrix", write(BAD), "--targets", "cpu", "--json", "-"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    cases = {c["name"]: c for c in data["targets"][0]["cases"]}
+    assert {n: c["status"] for n, c in cases.items()} == {"doubled": "passed", "unwritten": "failed", "off": "failed", "raises": "failed", "after": "passed"}
+    assert cases["unwritten"]["error"] == "nan" and "was it written?" in cases["unwritten"]["message"]
+    assert cases["off"]["error"] == pytest.approx(0.2) and "at most 1e-06" in cases["off"]["message"]
+    assert cases["raises"]["message"].startswith("IndexError: list index out of range\nat mine.py:")
+
+
+def test_a_crash_is_a_row_that_names_the_case(folder):
+    result = row(DIES)
+    assert not result.passed and [c["status"] for c in result.cases] == ["passed"]
+    assert result.failure.startswith("the process was ended by SIGABRT in case dies")
+    xml = matrix_report.as_junit("mine.py", [result])
+    suite = ElementTree.fromstring(xml).find("testsuite")
+    assert suite.get("errors") == "1" and "SIGABRT" in suite.find("testcase/error").get("message")
+
+
+def test_a_hang_is_ended(folder):
+    result = row("""
+    def tilewright_cases(device):
+        yield Case("quick", lambda: 1, lambda: 1, 0)
+        yield Case("hangs", lambda: __import__("time").sleep(600), lambda: 0, 1)
+    """, timeout=8.0)
+    assert result.failure == "it took longer than 8 s and was ended (--timeout) in case hangs" and result.cases[0]["status"] == "passed"
+
+
+@pytest.mark.parametrize("body, text", [
+    ("raise OSError('no such thing')", "OSError: no such thing\nat mine.py:"),
+    ("import sys; sys.exit(3)", "exit status 3"),
+    ("def tilewright_cases(device): return []", "no case was run"),
+    ("", "it is not said what to run: the file has no function tilewright_cases(device)"),
+])
+def test_files_that_cannot_be_used(folder, body, text):
+    result = row(body)
+    assert not result.passed and text in result.failure
+    if not body:
+        assert "yield Case(" in result.failure and "--kernel NAME --signature" in result.failure and "kernels: add" in result.failure
+
+
+def test_cases_are_chosen_by_name(folder):
+    assert [c["name"] for c in row(BAD, cases="a*").cases] == ["after"]
+    assert row(BAD, cases="nothing*").failure == "no case was run: none is named like 'nothing*'"
+
+
+def test_compile_only(folder, capsys):
+    assert cli.main(["matrix", write(BAD.replace("[][0]", "launch()")), "--targets", "amd:gfx90a", "--compile-only", "--junit", "o.xml"]) == 0
+    out = capsys.readouterr().out
+    assert "compiled only" in out and "5/5" in out and "amd:gfx90a: --compile-only was given" in out
+    assert len(ElementTree.parse("o.xml").getroot().findall("testsuite/testcase/skipped")) == 5
+
+
+def test_a_kernel_without_cases(folder):
+    result = row("", target="amd:gfx1100", kernel="add", signature="*fp32:16,*fp32:16,*fp32:16,i32:16,256")
+    assert result.passed and result.ran == matrix_worker.COMPILED and [c["name"] for c in result.cases] == ["add"]
+    assert result.by_kernel()[0]["registers"] > 0
+    assert "no kernel 'other'; it has add" in row("", kernel="other").failure
+    wrong = row("", kernel="add", signature="*fp32:16,*fp32:16,*fp32:16,i32:16")
+    assert "no type or constexpr value is given for BLOCK" in wrong.cases[0]["message"] and not wrong.passed
+
+
+def test_annotations_and_configurations_say_what_to_compile(folder):
+    result = row("""
+        @triton.autotune([triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128})], key=["n"])
+        @triton.jit
+        def scale(x: "*fp16:16", n: tl.int32, BLOCK: tl.constexpr):
+            i = tl.arange(0, BLOCK)
+            tl.store(x + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+    """)
+    assert result.passed, (result.failure, result.cases)
+    assert len(result.cases) == 2 and all(c["name"].startswith("scale [BLOCK: ") for c in result.cases)
+    assert {k["num_warps"] for k in result.kernels} == {2, 4}
+
+
+def test_an_autotuner_measures_each_configuration_once_where_time_says_nothing(folder):
+    result = row("""
+        COUNT = []
+        @triton.autotune([triton.Config({"BLOCK": 64}, pre_hook=COUNT.append), triton.Config({"BLOCK": 128}, pre_hook=COUNT.append)], key=["n"])
+        @triton.jit
+        def scale(x, n, BLOCK: tl.constexpr):
+            i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(x + i, i, mask=i < n)
+        def tune():
+            z = np.empty_like(X)
+            scale[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](z, 100)
+            assert len(COUNT) == 3, len(COUNT)
+            return z
+        def tilewright_cases(device):
+            yield Case("tuned", tune, lambda: X.astype(float), 0)
+    """, target="amd:gfx1100")
+    assert result.passed, (result.failure, result.cases)
+
+
+def test_spills_can_be_a_failure():
+    result = matrix.TargetResult("t", kernels=[{"name": "k", "spills": 3}, {"name": "k", "spills": 12}])
+    matrix.spilled(result, 12)
+    assert result.passed
+    matrix.spilled(result, 11)
+    assert not result.passed and result.failure == "k spills 12 registers; --max-spills is 11"
+
+
+def test_all_targets_are_the_default():
+    names = matrix.targets_of(None)
+    assert names[:2] == ["cpu", "interpreter"] and {"amd:gfx942", "amd:gfx1201", "nvidia:sm_80", "nvidia:sm_90a"} <= set(names)
+    assert matrix.targets_of("amd,cpu")[0].startswith("amd:") and matrix.targets_of("amd,cpu")[-1] == "cpu"
+    with pytest.raises(ArgumentError):
+        matrix.targets_of(" , ")
+
+
+def test_reports_hold_hostile_text():
+    bad = matrix.TargetResult("<t>", ran="device", cases=[{"name": "<&\x00>", "status": "failed", "error": float("nan"), "tolerance": 1.0,
+                                                          "message": "]]>\x1b[0m <b>", "seconds": 0.0}])
+    bad.cases[0]["name"] = "<&>"
+    ElementTree.fromstring(matrix_report.as_junit("f.py", [bad]))
+    assert "<b>" not in matrix_report.as_html("f.py", [bad]).split("</style>")[1].replace("<br>", "")
+    json.loads(json.dumps(matrix_report.as_data("f.py", [bad]), allow_nan=False))
