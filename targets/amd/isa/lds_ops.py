@@ -225,6 +225,14 @@ def _bpermute(ins: Instruction, ctx: DecodeContext) -> Step:
     return _permuting(ins, ctx, backward)
 
 
+@instruction("ds_bpermute_fi_b32")
+def _bpermute_fi(ins: Instruction, ctx: DecodeContext) -> Step:
+    """RDNA 4 manual, DS_BPERMUTE_FI_B32: as ds_bpermute_b32, but inactive lanes give their value."""
+    if ctx.generation != 12:
+        raise ctx.unknown(ins, "only gfx12 has it")
+    return _permuting(ins, ctx, lambda value, source, active: np.take_along_axis(value, source, axis=1))
+
+
 @instruction("ds_permute_b32")
 def _permute(ins: Instruction, ctx: DecodeContext) -> Step:
     """Manuals, DS_PERMUTE_B32: lane i sends its value to lane (address + offset) / 4, modulo the lanes; the highest sender wins, who is sent
