@@ -1,45 +1,77 @@
-"""A Driver without a device: kernels run in the SIMT executor, on host memory (``TILEWRIGHT_TARGET=amd:gfx942:sim``).
+"""A Driver without a device: kernels run in the instruction-level simulator, on host memory (``TILEWRIGHT_TARGET=amd:gfx942:sim``).
 
-It executes the kernel's LLVM dialect, not its code object (see ``simulate_intrinsics``): a way to test lowering, not to test code objects.
+It executes the assembly text of the code object that is shipped (both are made of one module, see ``pipeline``) and checks it; see ``simulate``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import ArgumentError
-from tilewright.dialects.pipeline import PassContext
-from tilewright.dialects.simt.driver import SimulatedDriver, SimulatedKernel
+from tilewright.dialects.simt.driver import HostTimer
 from tilewright.targets.amd.capabilities import capabilities
-from tilewright.targets.amd.options import AmdOptions
+from tilewright.targets.amd.driver import pack_format
+from tilewright.targets.protocol import NeedsMemory
 
 
-class AmdSimulatedDriver(SimulatedDriver):
-    """targets.protocol.Driver over the SIMT executor. Pointers are addresses in this process."""
+class SimulatedKernel:
+    """A kernel's text, parsed and decoded. ``report``: what its last launch did (simulate.Report)."""
+
+    def __init__(self, text: str, metadata: Mapping[str, Any]):
+        from tilewright.targets.amd.isa.machine import load
+        from tilewright.targets.amd.isa.program import parse
+
+        self.program = parse(text)
+        self.kernel = self.function = self.program.kernel(str(metadata["name"]))
+        load(self.program, self.kernel)  # an instruction that the simulator does not have is an error now
+        self.report: Any = None
+        self.n_regs, self.n_spills = int(metadata.get("registers") or 0), int(metadata.get("spills") or 0)
+
+
+class AmdSimulatedDriver:
+    """targets.protocol.Driver over ``simulate``. One device of architecture ``arch``; pointers are addresses in this process, and launches are done
+    when they return. Kernels may touch the storage of the arrays among their arguments and what ``simulate.register_buffer`` was given."""
+
+    def __init__(self, arch: str):
+        self.arch = arch
+
+    def current_device(self) -> int:
+        return 0
+
+    def current_stream(self, device: int) -> int:
+        return 0
 
     def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int = 0) -> SimulatedKernel:
-        """Lowers ``asm["ttgir"]`` again, since LLVM IR text has lost what the executor reads."""
-        from tilewright.dialects._mlir import ir
-        from tilewright.dialects.context import ensure_dialects
-        from tilewright.dialects.lowering import lower_to_llvm
-        from tilewright.dialects.matrix_ops import register_rows
-        from tilewright.targets.amd.simulate_intrinsics import AmdExecutor
-        from tilewright.targets.amd.target import TARGET
+        if not asm.get("amdgcn"):
+            raise ArgumentError("amd: the simulator needs the stage amdgcn of the compiled kernel, which is not there")
+        return SimulatedKernel(asm["amdgcn"], metadata)
 
-        text = asm.get("ttgir")
-        if not text:
-            raise ArgumentError("amd: the simulator needs the stage ttgir of the compiled kernel, which is not there")
-        num_warps, name, shared = int(metadata["num_warps"]), str(metadata["name"]), int(metadata["shared"])
-        options = AmdOptions(num_warps=num_warps, enable_fp_fusion=bool(metadata.get("enable_fp_fusion", True)))
-        with mlir_context():
-            ensure_dialects(*TARGET.dialects())
-            register_rows(TARGET.matrix_ops())
-            module = ir.Module.parse(text)
-            lower_to_llvm(module, PassContext(TARGET, self.arch, capabilities(self.arch), options, name, {"shared": shared}))
-            executor = AmdExecutor(module, name, self.arch, num_warps, shared, check_uninitialised=True)
-        return SimulatedKernel(executor, metadata)
+    def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        from tilewright.targets.amd.simulate import run_packed
+
+        formats = ["<" + pack_format([kind])[1:] for kind in signature]
+        pointers = any(kind.startswith("*") for kind in signature)
+        warps, shared = int(metadata["num_warps"]), int(metadata.get("shared", 0))
+
+        def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any],
+                   memory: Mapping[int, tuple[int, int]] | None = None) -> None:
+            if memory is None and pointers:
+                raise NeedsMemory
+            from tilewright.targets.amd.isa.memory import GlobalMemory
+
+            values = [struct.pack(form, value or 0) for form, value in zip(formats, args, strict=True)]
+            space = GlobalMemory([(first, end) for first, end in (memory or {}).values()])
+            handle.report = run_packed(handle.program, handle.kernel, (gx, gy, gz), values, space, warps, shared)
+
+        return launch
+
+    def synchronize(self) -> None:
+        """Launches are synchronous."""
+
+    def event_timer(self) -> HostTimer:
+        return HostTimer()
 
     def get_device_properties(self, device: int) -> Mapping[str, Any]:
         """The architecture's limits; one compute unit."""

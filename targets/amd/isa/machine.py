@@ -103,7 +103,8 @@ class Machine:
         self.waves_run, self.clock = 0, 0
         self.code_address = 0x0000_4000_0000_0000 + (id(code) & 0xFFFF_FFFF)  # nothing is read there
         self._data = np.frombuffer(code.program.data or b"\0", np.uint8)
-        memory.add(self._data.ctypes.data, self._data.ctypes.data + self._data.size, "constants", False)
+        if code.program.data:
+            memory.add(self._data.ctypes.data, self._data.ctypes.data + self._data.size, "constants", False)
         memory.add(launch.kernarg.ctypes.data, launch.kernarg.ctypes.data + launch.kernarg.size, "kernel arguments", False)
         self.groups: list[tuple[int, int, int]] = []
 

@@ -302,12 +302,15 @@ def constant(operand: Imm, kind: str) -> int:
     return value
 
 
+_PLACES = {"vcc": VCC, "vcc_lo": VCC, "vcc_hi": VCC + 1, "m0": M0, "null": NULL, "flat_scratch": 126, "flat_scratch_lo": 126, "flat_scratch_hi": 127}
+
+
 def scalar_index(operand: Operand) -> int | None:
     """Place in the scalar register file, or None for what has none (exec, scc, immediates, vector registers)."""
     if isinstance(operand, Reg):
         return operand.first if operand.kind == "s" else TTMP + operand.first if operand.kind == "ttmp" else None
     if isinstance(operand, Special):
-        return {"vcc": VCC, "vcc_lo": VCC, "vcc_hi": VCC + 1, "m0": M0, "null": NULL}.get(operand.name)
+        return _PLACES.get(operand.name)
     return None
 
 

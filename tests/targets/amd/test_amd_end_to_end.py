@@ -1,7 +1,7 @@
-"""Kernels from @jit through the whole AMD pipeline, run in the SIMT executor (wave64 and wave32) and compared with float64.
+"""Kernels from @jit through the whole AMD pipeline, their AMDGCN executed by the simulator (wave64 and wave32) and compared with float64.
 
-The executor's matrix instructions are written from the ISA manuals (targets/amd/simulate_intrinsics.py); it also checks bounds, alignment,
-races and unwritten shared memory while it computes.
+The simulator's instructions are written from the ISA manuals (targets/amd/isa); it also checks bounds, waits, races and unwritten LDS while
+it computes.
 """
 
 import re
@@ -16,7 +16,7 @@ import vector_add as vector_add_example
 
 import tilewright
 import tilewright.language as tl
-from tilewright.dialects.simt import SimtError
+from tilewright.targets.amd.isa.errors import OutOfBounds
 from tilewright.targets.amd.simulate_intrinsics import fp8_table
 
 WAVE64, WAVE32 = ("gfx942", "gfx90a", "gfx950"), ("gfx1100", "gfx1201")
@@ -161,7 +161,7 @@ def wild_kernel(x, offset, B: tl.constexpr):
 
 
 def test_out_of_bounds_is_an_error(arch):
-    with pytest.raises(SimtError, match=r"global load out of bounds.*wild_kernel, llvm.load at"):
+    with pytest.raises(OutOfBounds, match=r"reads 4 bytes at 0x\w+, \d+ bytes past the end of .*wild_kernel, .*test_amd_end_to_end.py:\d+, pc \d+: .*lane"):
         wild_kernel[(1,)](np.zeros(64, np.int32), 1 << 45, B=64)
 
 
