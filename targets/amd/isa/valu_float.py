@@ -38,6 +38,7 @@ from tilewright.targets.amd.isa.valu_numbers import (
     min_number,
     minimum,
     quiet,
+    scaled_fma,
 )
 from tilewright.targets.amd.isa.valu_table import Function, lanewise
 
@@ -200,8 +201,8 @@ lanewise("v_sqrt_f64", out="f64", of=("f64",), f=_seed(np.sqrt))
 
 
 # ----------------------------------------------------------------------------------------------------------- division
-# (step of the scale, exponent difference that is near the top, exponent of tiny numerators, middle exponent, underflow, exponent of infinity)
-_DIVISION = {"f32": (64, 96, 23, 127, -150, 255), "f64": (128, 768, 53, 1023, -1075, 2047)}
+# (step of the scale, exponent difference that is near the top, exponent of tiny numerators, middle exponent, underflow, overflow)
+_DIVISION = {"f32": (64, 96, 23, 127, -150, 129), "f64": (128, 768, 53, 1023, -1075, 1025)}
 
 
 def div_scale(k: str, s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
@@ -230,17 +231,20 @@ def div_scale(k: str, s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
 
 
 def div_fmas(k: str, s0: Array, s1: Array, s2: Array, scaled: Array) -> Array:
-    """fma(s0, s1, s2), scaled back where ``scaled`` says so."""
+    """fma(s0, s1, s2), scaled back where ``scaled`` says so, before the one rounding: subnormal quotients come out right."""
     step, _, _, middle, *_ = _DIVISION[k]
-    sum = FMA[k](s0, s1, s2)
     if not scaled.any():
-        return sum
-    return np.where(scaled, ldexp(sum, np.where(exponent_field(s2, k) > middle, step, -step), k), sum)
+        return FMA[k](s0, s1, s2)
+    return scaled_fma(s0, s1, s2, np.where(scaled, np.where(exponent_field(s2, k) > middle, step, -step), 0), k)
 
 
 def div_fixup(k: str, s0: Array, s1: Array, s2: Array) -> Array:
-    """The quotient s0 = s2 / s1 with the special cases put right."""
-    *_, underflow, top = _DIVISION.get(k, (0, 0, 0, 0, -1000, 10000))
+    """The quotient s0 = s2 / s1 with the special cases put right.
+
+    The manuals' condition for overflow (a denominator of the exponent of infinity) can't be met at its place, and quotients far above the
+    range arrive as NaN: here it is the exponents' difference, from which on every quotient is too large.
+    """
+    *_, underflow, overflow = _DIVISION.get(k, (0, 0, 0, 0, 0, 0))
     s0, s1, s2 = np.broadcast_arrays(s0, s1, s2)
     float_, uint = FLOAT[k], UINT[k]
     bits = np.dtype(uint).itemsize * 8
@@ -248,7 +252,7 @@ def div_fixup(k: str, s0: Array, s1: Array, s2: Array) -> Array:
     e1, e2 = exponent_field(s1, k), exponent_field(s2, k)
     out = np.abs(s0)
     if k != "f16":
-        out = np.where(e1 == top, float_(np.inf), out)
+        out = np.where(e2 - e1 > overflow, float_(np.inf), out)
         out = np.where(e2 - e1 < underflow, float_(0), out)
     zero1, zero2, inf1, inf2 = s1 == 0, s2 == 0, np.isinf(s1), np.isinf(s2)
     out = np.where(inf1 | zero2, float_(0), out)

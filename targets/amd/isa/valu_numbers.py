@@ -71,9 +71,9 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return s, (a - (s - back)) + (b - back)
 
 
-def _fma64_exact(a: float, b: float, c: float) -> float:
-    """By rational numbers; finite arguments. An exact zero takes its sign from IEEE's rule for sums."""
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
+def _fma64_exact(a: float, b: float, c: float, scale: int = 0) -> float:
+    """2^scale · (a·b + c) by rational numbers; finite arguments. An exact zero takes its sign from IEEE's rule for sums."""
+    exact = (Fraction(a) * Fraction(b) + Fraction(c)) * Fraction(2) ** scale
     if exact == 0:
         return a * b + c if a == 0 or b == 0 or c == 0 else 0.0
     try:
@@ -103,6 +103,18 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     doubtful = np.argwhere(ends & ~special)
     for at in map(tuple, doubtful):
         out[at] = _fma64_exact(float(a[at]), float(b[at]), float(c[at]))
+    return out
+
+
+def scaled_fma(a: Array, b: Array, c: Array, scale: Array, kind: str) -> Array:
+    """2^scale · (a·b + c) of float32 or float64 arrays with one rounding, also where the result is subnormal."""
+    a, b, c, scale = np.broadcast_arrays(a, b, c, scale)
+    if kind == "f32":
+        return np.ldexp(add_to_odd(a.astype(np.float64) * b, c.astype(np.float64)), scale.astype(np.int32)).astype(np.float32)
+    out = np.asarray(np.ldexp(fma64(a, b, c), scale.astype(np.int32)))
+    small = (np.abs(out) <= np.finfo(np.float64).tiny) & np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    for at in map(tuple, np.argwhere(small)):
+        out[at] = _fma64_exact(float(a[at]), float(b[at]), float(c[at]), int(scale[at]))
     return out
 
 
