@@ -82,6 +82,10 @@ class AssemblerNotFoundError(TilewrightError):
     """No assembler or linker for the last stage; says what to install."""
 
 
+class BundleError(TilewrightError):
+    """A file of compiled kernels that is damaged, of another format, or without code for what is asked; says what it holds."""
+
+
 class OutOfResources(TilewrightError):
     """More shared memory, registers or threads than the device has; names the amount, the limit and what to lower."""
 

@@ -14,6 +14,7 @@ from tilewright._version import __version__, tilewright_version
 if TYPE_CHECKING:
     from tilewright import backends, compiler, knobs, language, runtime, testing, tools
     from tilewright._utils import cdiv, next_power_of_2, set_allocator
+    from tilewright.bundle import load_bundle
     from tilewright.compiler import CompilationError, compile
     from tilewright.dialects.errors import OutOfResources, TilewrightError
     from tilewright.dropin import install_as_triton
@@ -37,13 +38,14 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "TilewrightError": ("dialects.errors", "TilewrightError"),
     "TritonError": ("dialects.errors", "TilewrightError"),
     "InterpreterError": ("runtime.interpreter", "InterpreterError"),
+    "load_bundle": ("bundle", "load_bundle"),
     "install_as_triton": ("dropin", "install_as_triton"),
 }
 
 __all__ = [
     "Autotuner", "CompilationError", "Config", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
     "OutOfResources", "TensorWrapper", "TilewrightError", "TritonError", "__version__", "autotune", "backends", "cdiv", "compile", "compiler",
-    "constexpr_function", "heuristics", "install_as_triton", "jit", "knobs", "language", "next_power_of_2", "reinterpret", "runtime",
+    "constexpr_function", "heuristics", "install_as_triton", "jit", "knobs", "language", "load_bundle", "next_power_of_2", "reinterpret", "runtime",
     "set_allocator", "testing", "tilewright_version", "tools",
 ]
 

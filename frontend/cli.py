@@ -208,18 +208,54 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
+def _signatures(args: argparse.Namespace, kernel: Any) -> list[str]:
+    if not args.signature:
+        raise ArgumentError(f"--signature is needed: one entry for each of {', '.join(kernel.arg_names)}, such as '*fp32:16', 'i32' or a value")
+    return list(args.signature)
+
+
+def _bundle(args: argparse.Namespace) -> int:
+    """Compile for several targets into one file (``tilewright.bundle``)."""
+    from tilewright.bundle import write_bundle
+    from tilewright.compiler import ASTSource, compile
+    from tilewright.targets import registry
+
+    wrong = [flag for flag, value in (("--emit", args.emit), ("--output", args.output)) if value]
+    if wrong:
+        raise ArgumentError(f"--bundle writes all stages; leave {wrong[0]} out")
+    if not args.target:
+        raise ArgumentError("--bundle needs --target A,B,…")
+    selections = [registry.parse(name.strip()) for name in args.target.split(",")]
+    if len({(s.plugin.name, s.arch) for s in selections}) < len(selections):
+        raise ArgumentError(f"--target names an arch twice: {args.target}")
+    if args.kernel.endswith((".ttir", ".ttgir", ".mlir")):
+        raise ArgumentError("a bundle is made of FILE.py:KERNEL, whose parameters have names")
+    kernel = load_kernel(args.kernel)
+    sources = [ASTSource(kernel, *parse_signature(kernel, text)) for text in _signatures(args, kernel)]
+    rows = [[compile(source, target=s, options=_options(args)) for s in selections] for source in sources]
+    if args.explain:
+        print("\n".join(compiled.explain() for row in rows for compiled in row))
+    index = write_bundle(args.bundle, rows)
+    print(f"{args.bundle}: {index['kernel']} for {', '.join(f'{s.plugin.name}:{s.arch}' for s in selections)}, {os.path.getsize(args.bundle)} bytes")
+    return 0
+
+
 def _compile(args: argparse.Namespace) -> int:
     from tilewright.compiler import ASTSource, compile
     from tilewright.targets import registry
 
+    if args.bundle:
+        return _bundle(args)
+    if args.target and "," in args.target:
+        raise ArgumentError("several targets are compiled into one file: --bundle FILE")
+    if args.signature and len(args.signature) > 1:
+        raise ArgumentError("several signatures are compiled into one file: --bundle FILE")
     selection = registry.select(args.target)
     if args.kernel.endswith((".ttir", ".ttgir", ".mlir")):
         source: Any = args.kernel
     else:
         kernel = load_kernel(args.kernel)
-        if args.signature is None:
-            raise ArgumentError(f"--signature is needed: one entry for each of {', '.join(kernel.arg_names)}, such as '*fp32:16', 'i32' or a value")
-        source = ASTSource(kernel, *parse_signature(kernel, args.signature))
+        source = ASTSource(kernel, *parse_signature(kernel, _signatures(args, kernel)[0]))
     compiled = compile(source, target=selection, options=_options(args))
     if args.explain:
         alone = args.emit is None and args.output is None
@@ -310,8 +346,10 @@ def _parser() -> argparse.ArgumentParser:
 
     compile_ = commands.add_parser("compile", help="compile a kernel without a device, and print a stage")
     compile_.add_argument("kernel", help="FILE.py:KERNEL, or an IR file (.ttir, .ttgir)")
-    compile_.add_argument("--target", metavar="NAME[:ARCH]", help="what to compile for; the active target if left out")
-    compile_.add_argument("--signature", help="one entry a parameter: '*fp32:16,*fp32:16,i32,256'; NAME=ENTRY out of order")
+    compile_.add_argument("--target", metavar="NAME[:ARCH]", help="what to compile for; the active target if left out; several, with commas, for --bundle")
+    compile_.add_argument("--signature", action="append", help="one entry a parameter: '*fp32:16,*fp32:16,i32,256'; NAME=ENTRY out of order "
+                          "(may be repeated for --bundle)")
+    compile_.add_argument("--bundle", metavar="FILE", help="write one file with the code for all targets, for tilewright.load_bundle")
     compile_.add_argument("--emit", metavar="STAGE", help="stage to print (ttir, ttgir, llir, …, metadata, list); the target's assembly if left out")
     compile_.add_argument("--explain", action="store_true", help="print what the compiler chose and why, and what a launch checks and makes")
     compile_.add_argument("--num-warps", type=int)

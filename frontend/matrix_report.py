@@ -32,6 +32,11 @@ def _matrix(row: dict[str, Any]) -> str:
     return ", ".join(f"{name} ×{count}" for name, count in sorted(row["matrix_instructions"].items())) or "-"
 
 
+def _shown(kernels: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """At least one line: None where no kernel was compiled."""
+    return [*kernels] or [None]
+
+
 def problems(result: TargetResult) -> list[str]:
     """What failed, in words."""
     out = [result.failure] if result.failure else []
@@ -54,7 +59,7 @@ class Table:
     def rows(self, result: TargetResult) -> str:
         kernels = result.by_kernel()
         lines = []
-        for i, k in enumerate(kernels or [None]):
+        for i, k in enumerate(_shown(kernels)):
             first = i == 0
             figures = [_cell(k[f]) for f in ("registers", "spills", "shared")] if k else ["-"] * 3
             lines.append(self._line(result.target if first else "", result.ran if first else "",
@@ -139,7 +144,7 @@ def as_html(file: str, results: Sequence[TargetResult]) -> str:
         kernels = r.by_kernel()
         span = f" rowspan={max(1, len(kernels))}"
         ran = e(r.ran or "-") + (f"<br><small>{e(r.reason)}</small>" if r.reason else "")
-        for i, k in enumerate(kernels or [None]):
+        for i, k in enumerate(_shown(kernels)):
             cells = ""
             if i == 0:
                 cells = (f"<td{span} class={'good' if r.passed else 'bad'}>{e(r.target)}{_details(r)}<td{span}>{ran}"

@@ -75,6 +75,11 @@ def _to_ptx(llvm_ir: str, ctx: PassContext) -> str:
     ctx.metadata["warp_size"] = ctx.warp_size
     ptx = emit_ptx(llvm_ir, ctx.arch)
     ctx.metadata["matrix_instructions"] = matrix_instructions(ptx)
+    host = ctx.metadata.get("host") or {}
+    if host.get("descriptors") or host.get("guards") or ctx.metadata.get("persistent"):
+        from tilewright.targets.nvidia.launcher import WITHOUT_TMA
+
+        ctx.metadata["launch_variants"] = [WITHOUT_TMA]
     return ptx
 
 
