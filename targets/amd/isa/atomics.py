@@ -145,7 +145,8 @@ def _memory_names() -> dict[str, tuple[Atomic, Sequence[str]]]:
         names[name + "_f32"] = Atomic(_FLOAT[name], np.float32), ("gfx11",)
         names[name + "_num_f32"] = Atomic(_FLOAT[name + "_num"], np.float32), ("gfx12",)
     names["cmpswap_f32"] = Atomic(None, np.float32, 2), ("gfx11",)
-    names["csub"] = names["csub_u32"] = names["sub_clamp_u32"] = Atomic(_INTEGER["sub_clamp"], np.uint32), _RDNA
+    clamped = Atomic(_INTEGER["sub_clamp"], np.uint32)
+    names |= {"csub": (clamped, _RDNA), "csub_u32": (clamped, _RDNA[1:]), "sub_clamp_u32": (clamped, ("gfx12",))}
     names["cond_sub_u32"] = Atomic(_INTEGER["cond_sub"], np.uint32), ("gfx12",)
     names["pk_add_f16"] = _PACKED["pk_add_f16"], (*_CDNA, "gfx12")
     names["pk_add_bf16"] = _PACKED["pk_add_bf16"], ("gfx942", "gfx950", "gfx12")
@@ -214,7 +215,7 @@ def _global(atomic: Atomic, archs: Sequence[str]) -> Callable[[Instruction, Deco
         operands = list(ins.operands)
         if len(operands) != (4 if gives else 3):
             raise ctx.unknown(ins, "its modifiers and its operands disagree on whether it returns")
-        regs = ()
+        regs: t.Registers = ()
         target = None
         if gives:
             target = t.vector(operands.pop(0), ctx, ins, words)
@@ -246,7 +247,7 @@ def _flat(atomic: Atomic, archs: Sequence[str]) -> Callable[[Instruction, Decode
         operands = list(ins.operands)
         if len(operands) != (3 if gives else 2):
             raise ctx.unknown(ins, "its modifiers and its operands disagree on whether it returns")
-        regs = ()
+        regs: t.Registers = ()
         target = None
         if gives:
             target = t.vector(operands.pop(0), ctx, ins, words)
@@ -292,11 +293,13 @@ def _buffer(atomic: Atomic, archs: Sequence[str]) -> Callable[[Instruction, Deco
     return make
 
 
+# what global memory has and the other kinds lack
+FLAT_LACKS = {"add_f32": ("gfx90a",), "pk_add_f16": ("gfx90a",), "csub": _RDNA, "csub_u32": ("gfx11",)}
+BUFFER_LACKS = {"pk_add_bf16": ("gfx942",)}
 for _name, (_atomic, _archs) in MEMORY_NAMES.items():
     instruction(f"global_atomic_{_name}")(_global(_atomic, _archs))
-    instruction(f"flat_atomic_{_name}")(_flat(_atomic, _archs))
-    # the one that buffers lack on gfx942
-    instruction(f"buffer_atomic_{_name}")(_buffer(_atomic, [a for a in _archs if (_name, a) != ("pk_add_bf16", "gfx942")]))
+    instruction(f"flat_atomic_{_name}")(_flat(_atomic, [a for a in _archs if a not in FLAT_LACKS.get(_name, ())]))
+    instruction(f"buffer_atomic_{_name}")(_buffer(_atomic, [a for a in _archs if a not in BUFFER_LACKS.get(_name, ())]))
 
 
 # -------------------------------------------------------------------------------------------------------------- LDS
@@ -315,7 +318,7 @@ def _lds(atomic: Atomic, archs: Sequence[str], gives: bool, compare_first: bool)
             raise ctx.unknown(ins, f"{len(sources)} data operands")
         if compare_first:
             sources.reverse()
-        regs = () if target is None else t.destination(target)
+        regs: t.Registers = () if target is None else t.destination(target)
         counter = t.lds_counter(ctx)
 
         def step(w: Waves) -> None:
@@ -348,6 +351,7 @@ def _lds_two(size: int, stride64: bool, archs: Sequence[str]) -> Callable[[Instr
 
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         _check_arch(ins, ctx, archs)
+        lds_ops.operands(ins, ctx, 4)
         target, k = t.vector(ins.operands[0], ctx, ins, 2 * words), lds_ops.address(ins, ctx, ins.operands[1])
         sources, offsets = [t.vector(o, ctx, ins, words) for o in ins.operands[2:]], lds_ops.two_offsets(ins, ctx, size, stride64)
         regs, counter = t.destination(target), t.lds_counter(ctx)

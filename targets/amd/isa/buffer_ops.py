@@ -26,7 +26,7 @@ from tilewright.targets.amd.isa import transfers as t
 from tilewright.targets.amd.isa.errors import SimulationError
 from tilewright.targets.amd.isa.launch import SCRATCH_BASE
 from tilewright.targets.amd.isa.memory import offenders
-from tilewright.targets.amd.isa.program import Instruction, Reg
+from tilewright.targets.amd.isa.program import Imm, Instruction, Reg, Special
 from tilewright.targets.amd.isa.registry import DecodeContext, Step, instruction
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Place:
             self.vector = reg.first
         if not isinstance(resource, Reg) or resource.kind != "s" or resource.count != 4:
             raise ctx.unknown(ins, f"descriptor {resource.text!r}")
+        if (ctx.generation == 9 and isinstance(scalar, Special) and scalar.name == "null") or (ctx.generation == 12 and isinstance(scalar, Imm)):
+            raise ctx.unknown(ins, f"scalar offset {scalar.text!r}")
         self.resource, self.zero = resource.first, t.is_zero(scalar)
         self.scalar: Callable[[Waves], Array] = ctx.reader(scalar, "u32")
 

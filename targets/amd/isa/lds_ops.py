@@ -46,6 +46,12 @@ def address(ins: Instruction, ctx: DecodeContext, operand: Operand) -> int:
     return reg.first
 
 
+def operands(ins: Instruction, ctx: DecodeContext, count: int) -> None:
+    """Raises unless there are ``count`` operands; a word such as scc that is no modifier here would be one."""
+    if len(ins.operands) != count:
+        raise ctx.unknown(ins, f"{len(ins.operands)} operands instead of {count}")
+
+
 def one_offset(ins: Instruction, ctx: DecodeContext) -> int:
     ctx.only(ins, "offset")  # gds is another memory
     return t.offset(ins, ctx, 0, 0xFFFF)
@@ -80,6 +86,7 @@ def check_aligned(w: Waves, addresses: Array, alignment: int, mask: Array | None
 def _load(old: bool, form: t.Format) -> Make:
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         t.known_here(ins, ctx, old)
+        operands(ins, ctx, 2)
         k, imm = address(ins, ctx, ins.operands[1]), one_offset(ins, ctx)
         write, regs = t.loader(ins, ctx, ins.operands[0], form), t.destination(ins.operands[0])
         size, counter, count = form.size, t.lds_counter(ctx), bank_conflicts.counter(ctx, form.size, False)
@@ -98,6 +105,7 @@ def _load(old: bool, form: t.Format) -> Make:
 def _store(old: bool, form: t.Format) -> Make:
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         t.known_here(ins, ctx, old)
+        operands(ins, ctx, 2)
         k, imm = address(ins, ctx, ins.operands[0]), one_offset(ins, ctx)
         read = t.storer(ins, ctx, ins.operands[1], form)
         size, counter, count = form.size, t.lds_counter(ctx), bank_conflicts.counter(ctx, form.size, True)
@@ -116,6 +124,7 @@ def _store(old: bool, form: t.Format) -> Make:
 def _load2(old: bool, size: int, stride64: bool) -> Make:
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         t.known_here(ins, ctx, old)
+        operands(ins, ctx, 2)
         target, k = t.vector(ins.operands[0], ctx, ins, size // 2), address(ins, ctx, ins.operands[1])
         offsets, regs, half = two_offsets(ins, ctx, size, stride64), t.destination(ins.operands[0]), size // 4
         counter, count = t.lds_counter(ctx), bank_conflicts.counter(ctx, size, False)
@@ -137,6 +146,7 @@ def _load2(old: bool, size: int, stride64: bool) -> Make:
 def _store2(old: bool, size: int, stride64: bool) -> Make:
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         t.known_here(ins, ctx, old)
+        operands(ins, ctx, 3)
         k, form = address(ins, ctx, ins.operands[0]), t.Format(size)
         reads = [t.storer(ins, ctx, operand, form) for operand in ins.operands[1:]]
         offsets, counter, count = two_offsets(ins, ctx, size, stride64), t.lds_counter(ctx), bank_conflicts.counter(ctx, size, True)
@@ -195,6 +205,7 @@ def _transposing(bits: int, size: int) -> Make:
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         if ctx.arch != "gfx950":
             raise ctx.unknown(ins, "only gfx950 has it")
+        operands(ins, ctx, 2)
         target, k, imm = t.vector(ins.operands[0], ctx, ins, size // 4), address(ins, ctx, ins.operands[1]), one_offset(ins, ctx)
         regs, counter, count = t.destination(ins.operands[0]), t.lds_counter(ctx), bank_conflicts.counter(ctx, size, False)
         alignment = 8 if size == 8 else 4
@@ -241,6 +252,7 @@ def _permute(ins: Instruction, ctx: DecodeContext) -> Step:
 
 
 def _permuting(ins: Instruction, ctx: DecodeContext, exchange: Callable[[Array, Array, Array], Array]) -> Step:
+    operands(ins, ctx, 3)
     imm, k = one_offset(ins, ctx), address(ins, ctx, ins.operands[1])
     target, source = (t.vector(ins.operands[i], ctx, ins, 1) for i in (0, 2))
     regs, counter, lanes = t.destination(target), t.lds_counter(ctx), ctx.lanes
@@ -271,6 +283,7 @@ def forward(value: Array, target: Array, active: Array) -> Array:
 def _swizzle(ins: Instruction, ctx: DecodeContext) -> Step:
     """Manuals, DS_SWIZZLE_B32: lane i takes the value of a lane that the offset tells, 0 from an inactive one. No LDS is used."""
     ctx.only(ins, "offset")
+    operands(ins, ctx, 2)
     target, k = t.vector(ins.operands[0], ctx, ins, 1), address(ins, ctx, ins.operands[1])
     source = swizzled_lanes(ins.modifiers.get("offset", 0), ctx.lanes)
     if source is None:

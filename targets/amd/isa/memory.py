@@ -118,7 +118,7 @@ class GlobalMemory:
                 kept.append(b)
             else:
                 first, end, name, writable = min(first, b.first), max(end, b.end), b.name or name, writable and b.writable
-        data = np.frombuffer((ctypes.c_uint8 * (end - first)).from_address(first), np.uint8)
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * (end - first)).from_address(first))
         kept.append(Buffer(first, end, name, writable, Bytes(data)))
         self._buffers = sorted(kept, key=lambda b: b.first)
         self._firsts = [b.first for b in self._buffers]

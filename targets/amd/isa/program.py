@@ -172,7 +172,7 @@ def _parse_body(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, A
             key, colon, value = word.partition(":")
             if colon and re.match(r"[a-z][a-z0-9_]*$", key):
                 modifiers.append((key, _modifier_value(value)))
-            elif word in _FLAGS and (word != "scc" or name.startswith(("buffer_", "global_", "flat_"))):
+            elif word in _FLAGS and (word != "scc" or name.startswith(("buffer_", "global_", "flat_", "scratch_"))):
                 modifiers.append((word, True))
             else:
                 operands.append(parse_operand(word))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilewright.targets.amd.isa.state import Waves
 
 Array = Any
+Registers = Sequence[tuple[str, int, int]]  # (file, first, count), as Waits.issue takes them
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ def storer(ins: Instruction, ctx: DecodeContext, operand: Operand, form: Format)
     return lambda w: w.vectors(kind, k, form.words)
 
 
-def destination(operand: Operand) -> Sequence[tuple[str, int, int]]:
-    """The registers of a destination as ``Waits.issue`` takes them."""
+def destination(operand: Operand) -> Registers:
+    """The registers of a destination."""
     assert isinstance(operand, Reg)
     return ((operand.kind, operand.first, operand.count),)
 
