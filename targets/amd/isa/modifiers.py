@@ -230,8 +230,9 @@ class Operands:
         def put(w: Waves, value: Array) -> None:
             if not w.full:
                 value = value & w.exec_mask
-            if dpp is not None:
-                value = value & dpp.mask(w)
+            moved = None if dpp is None else dpp.mask(w)
+            if moved is not None:
+                value = value & moved
             write(w, w.mask_to_sgpr(value))
 
         return put
