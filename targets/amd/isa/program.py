@@ -62,7 +62,7 @@ class Expr(Operand):
 _SPECIAL = {"vcc", "vcc_lo", "vcc_hi", "exec", "exec_lo", "exec_hi", "m0", "scc", "null", "off", "src_scc", "src_vccz", "src_execz",
             "src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit", "flat_scratch", "flat_scratch_lo",
             "flat_scratch_hi", "xnack_mask", "xnack_mask_lo", "xnack_mask_hi", "lds_direct", "src_lds_direct", "tba_lo"}
-_FLAGS = {"glc", "slc", "dlc", "scc", "sc0", "sc1", "nt", "lds", "gds", "offen", "idxen", "tfe", "clamp", "addr64", "a16", "r128", "lwe",
+_FLAGS = {"glc", "slc", "dlc", "scc", "sc0", "sc1", "nt", "lds", "gds", "offen", "idxen", "tfe", "clamp", "addr64",
           "row_mirror", "row_half_mirror", "high", "nv"}
 _REG = re.compile(r"(v|a|s|ttmp|acc)(?:(\d+)|\[(\d+)(?::(\d+))?\])(?:\.([lh]))?$")
 _INT = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)$")

@@ -8,7 +8,7 @@ from tilewright.targets.amd.isa.program import Expr, Imm, Reg, Special, float_bi
 
 
 @pytest.mark.parametrize("text, expected", [
-    ("v5", Reg(kind="v", first=5)), ("s[4:7]", Reg(kind="s", first=4, count=4)), ("a[0:15]", Reg(kind="a", first=0, count=16)), ("ttmp9", Reg(kind="ttmp", first=9)),
+    ("v5", Reg(kind="v", first=5)), ("s[4:7]", Reg(kind="s", first=4, count=4)), ("a[0:15]", Reg(kind="a", first=0, count=16)), ("ttmp9", Reg(kind="ttmp", first=9)), ("a16", Reg(kind="a", first=16)),
     ("v3.h", Reg(kind="v", first=3, hi=True)), ("v3.l", Reg(kind="v", first=3, hi=False)), ("-v1", Reg(kind="v", first=1, neg=True)),
     ("|v1|", Reg(kind="v", first=1, abs=True)), ("-|s2|", Reg(kind="s", first=2, neg=True, abs=True)), ("sext(v9)", Reg(kind="v", first=9, sext=True)),
     ("neg(v1)", Reg(kind="v", first=1, neg=True)), ("v[7]", Reg(kind="v", first=7)), ("vcc_lo", Special(name="vcc_lo")), ("-vcc_lo", Special(name="vcc_lo", neg=True)),
@@ -78,3 +78,8 @@ def test_not_a_program():
 def test_float_constants():
     assert [float_bits(1.0, k) for k in ("f16", "bf16", "f32", "f64")] == [0x3C00, 0x3F80, 0x3F800000, 0x3FF0000000000000]
     assert float_bits(0.15915494, "f32") == 0x3E22F983  # 1/(2π), which no decimal in the text gives exactly
+
+
+def test_registers_are_no_modifiers():
+    ins = parse_instruction("v_accvgpr_write_b32 a16, v97")
+    assert [o.text for o in ins.operands] == ["a16", "v97"] and not ins.modifiers
