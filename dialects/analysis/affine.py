@@ -11,6 +11,8 @@ must the polynomial fit; that is the fact ("fits", poly, bits). ("nonneg", poly)
 ``x % m`` of a tile ``x = start + (0 … n-1)`` is taken as ``start % m + (0 … n-1)``, which holds where n divides start and m (facts, unless
 seen here): then no multiple of m lies inside the tile. Likewise ``min(x, m - 1)`` and ``where(x < m, x, anything)`` are taken as x, with
 an atom "within" for start, under the fact that all of x is below m. ``modulo_of`` tells of such atoms: what m protects from may not matter.
+``Affine(function, whole_remainders=True)`` takes remainders, quotients and minima of tiles as they are instead, as atoms of polynomials in the
+tile's indices: good for bounds, and true whatever m is.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ def pointer_base(poly: Poly) -> tuple[int, Poly]:
 class Affine:
     """The analysis of one function, on demand; results are kept."""
 
-    def __init__(self, function: Function):
-        self.function = function
+    def __init__(self, function: Function, whole_remainders: bool = False):
+        self.function, self.whole_remainders = function, whole_remainders
         self._atoms: dict[Any, Atom] = {}
         self._values: dict[Any, Value | NotAffine] = {}
         self._solved: dict[Atom, Value | None] = {}
@@ -216,7 +218,7 @@ class Affine:
         if name == "tt.make_range":
             start, end = node.int_attr("start"), node.int_attr("end")
             return Value(self.dim(0, end - start) + start)
-        if name in ("tt.splat", "tt.broadcast"):
+        if name in ("tt.splat", "tt.broadcast", "ttg.convert_layout"):
             return self._of(node.operands[0])
         if name == "tt.expand_dims":
             axis = node.int_attr("axis")
@@ -259,6 +261,8 @@ class Affine:
         a, b = (self._of(x) for x in node.operands)
         facts = self._exact(a, bits) | self._exact(b, bits)
         if any(d.kind == "dim" for p in (a, b) for d in p.poly.atoms()):
+            if self.whole_remainders:
+                return Value(Poly.of(self.atom(kind, (a.poly, b.poly), bits)), facts)
             if kind not in ("rem", "min"):
                 raise NotAffine(f"{node.name} of a tile's coordinates")
             a, b = self.resolve(a), self.resolve(b)
@@ -307,7 +311,11 @@ class Affine:
         x = self.resolve(x)  # a carried tile hides the dims that it has
 
         def replace(a: Atom) -> Poly | None:
-            return self.dim(new(a.payload[0]), a.payload[1]) if a.kind == "dim" else None
+            if a.kind == "dim":
+                return self.dim(new(a.payload[0]), a.payload[1])
+            if self.whole_remainders and a.kind in ("div", "rem", "min", "max"):  # a tile's has indices inside
+                return Poly.of(self.atom(a.kind, tuple(p.substitute(replace) for p in a.payload), a.bits))
+            return None
 
         return Value(x.poly.substitute(replace), frozenset(f._replace(poly=f.poly.substitute(replace)) for f in x.facts))
 
@@ -319,7 +327,7 @@ class Affine:
             raise NotAffine("the mask comes from outside or changes in a loop")
         if name == "arith.andi":
             return self._conditions(node.operands[0]) + self._conditions(node.operands[1])
-        if name in ("tt.broadcast", "tt.splat"):
+        if name in ("tt.broadcast", "tt.splat", "ttg.convert_layout"):
             return self._conditions(node.operands[0])
         if name == "tt.expand_dims":
             axis = node.int_attr("axis")

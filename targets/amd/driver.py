@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources, TilewrightError
+from tilewright.targets.amd.launch_guards import LaunchGuards
 
 # struct formats of kernel arguments, by Triton type; natural alignment as in the code object's metadata
 _FORMATS = {"i1": "B", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
@@ -120,6 +121,7 @@ class AmdDriver:
         return Loaded(module, function, metadata)
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        guards = LaunchGuards(metadata)
         packer = struct.Struct(pack_format(signature))
         pointers = tuple(i for i, kind in enumerate(signature) if kind.startswith("*"))
         threads = int(metadata["num_warps"]) * int(metadata["warp_size"])
@@ -130,6 +132,8 @@ class AmdDriver:
                                       _PARAM_END)
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
+            if guards.needed:
+                guards.require(args, (gx, gy, gz))
             values = list(args)
             for i in pointers:
                 values[i] = address(values[i])

@@ -12,7 +12,8 @@ class AmdOptions:
     """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: waves a SIMD unit at least,
     for which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions
     (0: by the tile). kpack: 1 or 2, times as many k a lane reads at once of operands in shared memory. enable_fp_fusion: a·b+c
-    may become one rounding. What depends on the architecture is checked by ``check_options``."""
+    may become one rounding. buffer_ops: tiles may be loaded and stored by buffer instructions; a launch whose arguments forbid it runs the
+    version compiled with buffer_ops=False. What depends on the architecture is checked by ``check_options``."""
 
     num_warps: int = 4
     num_stages: int = 2
@@ -21,6 +22,7 @@ class AmdOptions:
     matrix_instr_nonkdim: int = 0
     kpack: int = 1
     enable_fp_fusion: bool = True
+    buffer_ops: bool = True
     debug: bool = False
     sanitize_overflow: bool = False
     default_dot_input_precision: str = "ieee"

@@ -27,6 +27,8 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     ))
     if options.matrix_instr_nonkdim or options.kpack != 1:
         stages = stages.insert_before("accelerate_dot", lazy_pass("apply_matrix_options", f"{_PASSES}.apply_matrix_options:run"))
+    if options.buffer_ops:
+        stages = stages.insert_before("allocate_shared_memory", lazy_pass("convert_to_buffer_ops", f"{_PASSES}.convert_to_buffer_ops:run"))
     return stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
 
 

@@ -13,6 +13,7 @@ from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.simt.driver import HostTimer
 from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.driver import pack_format
+from tilewright.targets.amd.launch_guards import LaunchGuards
 from tilewright.targets.protocol import NeedsMemory
 
 
@@ -51,12 +52,15 @@ class AmdSimulatedDriver:
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         from tilewright.targets.amd.simulate import run_packed
 
+        guards = LaunchGuards(metadata)
         formats = ["<" + pack_format([kind])[1:] for kind in signature]
         pointers = any(kind.startswith("*") for kind in signature)
         warps, shared = int(metadata["num_warps"]), int(metadata.get("shared", 0))
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any],
                    memory: Mapping[int, tuple[int, int]] | None = None) -> None:
+            if guards.needed:
+                guards.require(args, (gx, gy, gz))
             if memory is None and pointers:
                 raise NeedsMemory
             from tilewright.targets.amd.isa.memory import GlobalMemory

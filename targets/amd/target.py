@@ -54,9 +54,9 @@ def _dialects() -> tuple[Any, ...]:
 
 
 def _lowerings() -> Mapping[str, Callable[..., Any]]:
-    from tilewright.targets.amd.lower_math import LOWERINGS
+    from tilewright.targets.amd import lower_buffer_ops, lower_math
 
-    return LOWERINGS
+    return {**lower_math.LOWERINGS, **lower_buffer_ops.LOWERINGS}
 
 
 def _fingerprint() -> str:

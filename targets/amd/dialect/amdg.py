@@ -1,5 +1,5 @@
-"""The amdg dialect: what only AMD GPUs have. Buffer operations take a uniform base and per-lane byte offsets and check bounds
-in hardware (CDNA 3 ISA manual, section 9.1, buffer resource descriptor)."""
+"""The amdg dialect: what only AMD GPUs have. Buffer operations take a uniform base and per-lane offsets and check bounds
+in hardware (CDNA 3 ISA manual, section 9.1.5, buffer resource descriptor; RDNA 3 ISA manual, section 9.4)."""
 
 from typing import Any, Optional
 
@@ -11,26 +11,33 @@ class AMDG(ext.Dialect, name="amdg"):
 
 
 class BufferLoadOp(AMDG.Operation, name="buffer_load"):
-    """Read at ``ptr`` (a uniform scalar pointer) + ``offsets`` (i32 elements, a tile); masked-off lanes give ``other`` or 0.
+    """Read at ``ptr`` (a uniform scalar pointer) + ``offsets`` (a tile of i32, in elements); 0 where that is masked off.
 
-    Optional operands are written with operandSegmentSizes (ptr, offsets, mask, other).
+    Offsets are not negative, and end below 2^31 bytes. ``limit`` (i32, in bytes, from 0 to 2^31 - 16): offsets that do not lie below it
+    are masked off, as those are where ``mask`` is false. ``vector`` (array<i32>, one entry a dim): the most consecutive elements that one
+    access may take. Optional operands are written with operandSegmentSizes (ptr, offsets, limit, mask).
     """
 
     result: ext.Result[Any]
     cache: Any
+    vector: Any
     ptr: ext.Operand[Any]
     offsets: ext.Operand[Any]
+    limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
     mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
-    other: Optional[ext.Operand[Any]] = None  # noqa: UP045
 
 
 class BufferStoreOp(AMDG.Operation, name="buffer_store"):
-    """Write ``value`` at ``ptr`` + ``offsets`` where ``mask`` holds."""
+    """Write ``value`` at ``ptr`` + ``offsets``, as buffer_load reads; what is masked off is not written.
+
+    Optional operands are written with operandSegmentSizes (value, ptr, offsets, limit, mask)."""
 
     cache: Any
+    vector: Any
     value: ext.Operand[Any]
     ptr: ext.Operand[Any]
     offsets: ext.Operand[Any]
+    limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
     mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
 
 
@@ -38,6 +45,15 @@ class SchedBarrierOp(AMDG.Operation, name="sched_barrier"):
     """Instructions outside the kinds of ``mask`` (i32) do not move across (LLVM's llvm.amdgcn.sched.barrier)."""
 
     mask: Any
+
+
+class SchedGroupBarrierOp(AMDG.Operation, name="sched_group_barrier"):
+    """The next ``size`` instructions of the kinds ``mask`` come here in the schedule, among those of the same ``group``
+    (llvm.amdgcn.sched.group.barrier)."""
+
+    mask: Any
+    size: Any
+    group: Any
 
 
 class SetPrioOp(AMDG.Operation, name="setprio"):

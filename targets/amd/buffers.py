@@ -1,0 +1,29 @@
+"""Facts about buffer resources: the descriptor's words, and where the hardware's range check begins."""
+
+from __future__ import annotations
+
+# Offsets are compared, unsigned, with the descriptor's num_records, in bytes where its stride is 0 (CDNA 3 ISA manual, 9.1.5.1; RDNA 3,
+# 9.4.2). Offsets that count end below MOST_BYTES; OUTSIDE is beyond any num_records, and stays there with what an instruction adds.
+MOST_BYTES = 2**31 - 16
+OUTSIDE = 2**31
+WIDEST = 16  # bytes of one access
+# Word 3. The data format only has to be a valid one for raw accesses: 32-bit float. RDNA: bit 24 is 1 on gfx10 (and ignored after), and
+# bits 28-29 are 3: compare the offset, not an index (RDNA 3 ISA manual, table "Buffer Resource Constant").
+_FORMAT = 7 << 12 | 4 << 15
+_RDNA = 1 << 24 | 3 << 28
+
+
+def flags(arch: str) -> int:
+    """Word 3 of a raw buffer's descriptor."""
+    return _FORMAT if arch.startswith("gfx9") else _FORMAT | _RDNA
+
+
+# Cache policy bits of the instructions' auxiliary operand: glc, slc on GFX9 (nt, sc bits on gfx940) and dlc on RDNA; on gfx12 a temporal
+# hint. Streaming accesses ("cg", "cs") take what LLVM takes for nontemporal ones.
+def streaming(arch: str) -> int:
+    """The auxiliary operand of an access whose data is not used again."""
+    if arch in ("gfx942", "gfx950"):
+        return 2  # nt
+    if arch.startswith("gfx12"):
+        return 1  # TH_NT
+    return 3 if arch == "gfx90a" else 2 if arch.startswith("gfx10") else 6  # glc slc; slc; slc dlc

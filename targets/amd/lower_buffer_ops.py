@@ -1,0 +1,165 @@
+"""Lowering of amdg's buffer operations and scheduling hints (LLVM AMDGPU user guide, intrinsics; CDNA 3 ISA manual, section 9.1).
+
+A masked-off element has an offset beyond the buffer's end, for which the hardware gives 0 or drops the store: no branch, and lanes stay
+active. What is constant in an offset is added after that choice, so that LLVM puts it into the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.dialects import encodings
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.lowering.global_ops import vector_groups
+from tilewright.dialects.lowering.registry import Lowering
+from tilewright.targets.amd.buffers import MOST_BYTES, OUTSIDE, flags, streaming
+
+_AT_LEAST_DWORD = 32
+
+
+def _parts(op: Any, required: int) -> list[Any]:
+    """The op's operands with None for optional ones that are not there."""
+    sizes = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+    operands = iter(op.operands)
+    return [next(operands) if n else None for n in sizes]
+
+
+def _auxiliary(ctx: Any, op: Any) -> int:
+    return streaming(ctx.pass_ctx.arch) if ir.StringAttr(op.attributes["cache"]).value in ("cg", "cs") else 0
+
+
+def _resource(ctx: Any, ptr: Any, limit: Any) -> Any:
+    b = ctx.b
+    records = b.i64(MOST_BYTES) if limit is None else b.zext(ctx.scalar(limit), b.t_i64)
+    return b.call_intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", b.ptr(8), [ctx.scalar(ptr), b.i16(0), records, b.i32(flags(ctx.pass_ctx.arch))])
+
+
+class _Offsets:
+    """Byte offsets of a tile's registers, those of masked-off ones OUTSIDE."""
+
+    def __init__(self, ctx: Any, registers: Sequence[Any], size: int):
+        self.ctx, self.registers, self.size = ctx, registers, size
+        self._bytes: dict[Any, Any] = {}
+        self._chosen: dict[Any, Any] = {}
+
+    def at(self, register: int, masks: Sequence[Any]) -> Any:
+        """``masks``: i1 values that must all hold."""
+        b = self.ctx.b
+        base, constant = _split_constant(b, self.registers[register])
+        offset = self._in_bytes(base)
+        for mask in masks:
+            key = (offset, mask)
+            if key not in self._chosen:
+                self._chosen[key] = b.select(mask, offset, b.i32(OUTSIDE - (1 << 32)))
+            offset = self._chosen[key]
+        return b.add(offset, b.i32(constant * self.size)) if constant else offset
+
+    def _in_bytes(self, base: Any) -> Any:
+        if base is None:
+            return self.ctx.b.i32(0)
+        if base not in self._bytes:
+            b = self.ctx.b
+            self._bytes[base] = base if self.size == 1 else b.shl(base, b.i32(self.size.bit_length() - 1))
+        return self._bytes[base]
+
+
+def _split_constant(b: Any, value: Any) -> tuple[Any, int]:
+    """(value without a constant, ≥ 0, that is added to it, the constant). The value is None where it is the constant."""
+    number = b.constant_of(value)
+    if number is not None:
+        return (None, int(number)) if number >= 0 else (value, 0)
+    owner = getattr(value.owner, "operation", None) or value.owner
+    name = getattr(owner, "name", "")
+    if name == "llvm.or" and "isDisjoint" in owner.attributes or name == "llvm.add":
+        for i in (0, 1):
+            number = b.constant_of(owner.operands[i])
+            if number is not None and number >= 0:
+                rest, more = _split_constant(b, owner.operands[1 - i])
+                return rest, more + int(number)
+    return value, 0
+
+
+def _lower(ctx: Any, op: Any, tile: Any, operands: Sequence[Any], bits: int, act: Callable[[Any, Any, list[int], Any], None], owner: Any) -> None:
+    """Call ``act(resource, offset, registers, masks)`` for each access."""
+    ptr, offsets, limit, mask = operands
+    layout = ctx.layout_of(tile)
+    most = max(1, ctx.capabilities.max_vector_bits // bits)
+    limits = [min(n, most) for n in ir.DenseI32ArrayAttr(op.attributes["vector"])]
+    masks = ctx.get(mask) if mask is not None else None
+    resource = _resource(ctx, ptr, limit)
+    where = _Offsets(ctx, ctx.get(offsets), bits // 8)
+    for group in vector_groups(layout, limits):
+        conditions = [] if owner is None else [owner]
+        if masks is not None and ctx.b.constant_of(masks[group[0]]) not in (1, True, -1):
+            conditions.append(masks[group[0]])
+        act(resource, where.at(group[0], conditions), group, conditions)
+
+
+def _access_type(b: Any, element: Any, bits: int, count: int) -> Any:
+    """What the instruction moves: whole dwords where it can."""
+    total = bits * count
+    if total < _AT_LEAST_DWORD:
+        return b.int_type(total)
+    return b.t_i32 if total == _AT_LEAST_DWORD else b.vec(total // 32, b.t_i32)
+
+
+def _suffix(total: int) -> str:
+    return f"i{total}" if total <= 32 else f"v{total // 32}i32"
+
+
+def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
+    b = ctx.b
+    ptr, offsets, limit, mask = _parts(op, 2)
+    element = ctx.llvm_type(op.results[0].type)
+    bits = encodings.storage_bits(element)
+    out: list[Any] = [None] * len(ctx.get(offsets))
+    auxiliary = b.i32(_auxiliary(ctx, op))
+
+    def load(resource: Any, offset: Any, group: list[int], conditions: Any) -> None:
+        n = len(group)
+        moved = b.call_intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{_suffix(bits * n)}", _access_type(b, element, bits, n),
+                                 [resource, offset, b.i32(0), auxiliary])
+        value = b.bitcast(moved, element if n == 1 else b.vec(n, element))
+        for r, v in zip(group, b.unpack_vector(value, n)):
+            out[r] = v
+
+    _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, load, None)
+    if any(v is None for v in out):
+        out = [out[r] for r in encodings.register_owners(ctx.layout_of(offsets))]
+    return [out]
+
+
+def lower_buffer_store(ctx: Any, op: Any) -> None:
+    b = ctx.b
+    value, ptr, offsets, limit, mask = _parts(op, 3)
+    element = ctx.storage_type(ctx.llvm_type(value.type))
+    bits = encodings.storage_bits(element)
+    values = ctx.get(value)
+    auxiliary = b.i32(_auxiliary(ctx, op))
+
+    def store(resource: Any, offset: Any, group: list[int], conditions: Any) -> None:
+        n = len(group)
+        vector = b.pack_vector([ctx.to_storage(values[r]) for r in group])
+        moved = b.bitcast(vector, _access_type(b, element, bits, n))
+        b.call_intrinsic(f"llvm.amdgcn.raw.ptr.buffer.store.{_suffix(bits * n)}", None, [moved, resource, offset, b.i32(0), auxiliary])
+
+    _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, store, ctx.indices.owner(ctx.layout_of(offsets)))
+
+
+def _hint(name: str, *attributes: str) -> Lowering:
+    def lower(ctx: Any, op: Any) -> None:
+        b = ctx.b
+        b.call_intrinsic(name, None, [b.int_type(ir.IntegerAttr(op.attributes[a]).type.width) and b.const(
+            ir.IntegerAttr(op.attributes[a]).type, ir.IntegerAttr(op.attributes[a]).value) for a in attributes])
+
+    return lower
+
+
+LOWERINGS: Mapping[str, Lowering] = {
+    "amdg.buffer_load": lower_buffer_load,
+    "amdg.buffer_store": lower_buffer_store,
+    "amdg.sched_barrier": _hint("llvm.amdgcn.sched.barrier", "mask"),
+    "amdg.sched_group_barrier": _hint("llvm.amdgcn.sched.group.barrier", "mask", "size", "group"),
+    "amdg.setprio": _hint("llvm.amdgcn.s.setprio", "priority"),
+}

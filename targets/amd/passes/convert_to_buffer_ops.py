@@ -1,0 +1,319 @@
+"""Let loads and stores through tiles of pointers be buffer operations, where that is proven to mean the same.
+
+Before: tt.load and tt.store, pipelined. After: those whose pointers are a scalar pointer + offsets of the elements (uniform_parts.py),
+the offsets within 0 and 2^31 bytes, are amdg.buffer_load and amdg.buffer_store. Only the scalar pointer changes in a loop then, and
+masks need no branches: conditions on a whole row (``row < n``, the offsets being ``row · stride + column``) and on the whole program
+become the buffer's size, others put the offset beyond it.
+
+The proof. ``affine`` gives pointer, scalar and offsets as polynomials over arguments, program ids, loop variables and the tile's
+indices, each under facts (no 32-bit arithmetic wraps, …); pointer = scalar + offsets as polynomials. Facts and bounds that do not hold
+for all arguments become guards of the launch (``metadata["host"]``): where one fails, the kernel compiled with ``buffer_ops=False`` runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, Value, pointer_base
+from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.host_recipe import Host, Refused
+from tilewright.dialects.analysis.polynomial import Atom, Poly
+from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.passes.dce_cse import cse, dce
+from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.amd.buffers import MOST_BYTES, WIDEST
+from tilewright.targets.amd.passes.uniform_parts import SHAPE_OPS, Splitter, Unsplit
+
+_SLT, _SLE, _SGT, _SGE = 2, 3, 4, 5
+_EVALUATED = frozenset(("arg", "program_id", "num_programs", "dim", "loop", "div", "rem", "min", "max"))
+
+
+def run(module: Any, ctx: PassContext) -> None:
+    """See the module's text."""
+    for function in functions(module):
+        if "tt.kernel" in function.root.op.attributes and _Converter(function, ctx).run():
+            cse(function)
+            dce(function)
+
+
+class _Mask(NamedTuple):
+    """A mask in parts, all of which must hold: offsets below ``limit`` (i32, bytes; None: any), and ``rest`` (a tile; None: true)."""
+
+    limit: Any
+    rest: Any
+
+
+class _Converter:
+    """Converts the accesses of one kernel."""
+
+    def __init__(self, function: Function, ctx: PassContext):
+        self.function = function
+        self.axis = AxisInfoAnalysis(function=function)
+        self.affine = Affine(function, whole_remainders=True)
+        self.split = Splitter(function)
+        self.host, self.ctx = Host(ctx), ctx
+        self.i32 = ir.IntegerType.get_signless(32)
+
+    def run(self) -> int:
+        """How many accesses were converted."""
+        accesses = [n for n in self.function.nodes() if n.name in ("tt.load", "tt.store") and type_info(n.operands[0].type).shape is not None]
+        converted = 0
+        for node in accesses:
+            mark = self.host.mark()
+            try:
+                self._convert(node)
+                converted += 1
+            except (NotAffine, Refused, Unsplit) as e:
+                self.host.forget(mark)
+                self.ctx.explain(node.op, node.name[3:], "pointer", str(e))
+        return converted
+
+    def _convert(self, node: Node) -> None:
+        """Raises NotAffine, Refused or Unsplit where the access must stay as it is."""
+        store = node.name == "tt.store"
+        pointer = node.operands[0]
+        mask = node.operands[2] if store and len(node.operands) > 2 else node.operands[1] if not store and len(node.operands) > 1 else None
+        if not store and node.bool_attr("is_volatile"):
+            raise Refused("it is volatile")
+        if node.str_attr("cache") not in ("none", "ca", "cg", "cs", "wb", ""):
+            raise Refused(f"the cache modifier {node.str_attr('cache')!r}")
+        size = type_info(pointer.type).pointee_bits // 8
+        if not size:
+            raise Refused("elements of less than a byte")
+        whole = self.affine.value(pointer)
+        base, offset = pointer_base(whole.poly)
+        parts = self.split.split(pointer)
+        lane = self.affine.value(parts.lane) if parts.lane is not None else Value(Poly.const(0))
+        scalar = self.affine.value(parts.scalar)
+        other_base, start = pointer_base(scalar.poly)
+        if other_base != base or start + lane.poly != offset:
+            raise Refused("its parts do not add up to its pointers")
+        self._guard(lane.poly, 0, (MOST_BYTES - WIDEST) // size, f"a tile of argument {base} must lie within 2 GB from its first element")
+        for fact in sorted(whole.facts | scalar.facts | lane.facts, key=repr):
+            self._fact(fact, f"argument {base}: ")
+        shape = type_info(pointer.type).shape or ()
+        vector = [self.axis.vector_elements(pointer, d, mask) for d in range(len(shape))]
+        covered = self._mask(node, mask, lane.poly, size) if mask is not None else _Mask(None, None)
+        self.ctx.explain(node.op, f"{node.name[3:]} of argument {base}", "buffer", "its offsets are proven to fit 31 bits, or checked at the launch")
+        self._rewrite(node, parts.scalar, parts.lane, covered, vector, mask)
+
+    # -- what must hold
+    def _known(self, poly: Poly) -> bool:
+        def evaluated(a: Atom) -> bool:
+            return a.kind in _EVALUATED and all(evaluated(x) for p in a.payload if isinstance(p, Poly) for x in p.atoms())
+
+        return poly.known and all(map(evaluated, poly.atoms()))
+
+    def _guard(self, poly: Poly, low: int, high: int, why: str) -> None:
+        if not self._known(poly):
+            raise Refused("it depends on values that the host does not know")
+        if not self.host.in_range(poly, low, high, why):
+            raise Refused(f"never true: {why}")
+
+    def _fact(self, fact: Fact, what: str) -> None:
+        if not self._known(fact.poly):
+            raise Refused("it depends on arithmetic that the host cannot follow")
+        if not self.host.fact(fact, what):
+            raise Refused(f"{what}a fact that it rests on never holds: {fact.kind} {fact.number}")
+
+    # -- masks
+    def _mask(self, node: Node, mask: Any, lane: Poly, size: int) -> _Mask:
+        limits: list[Any] = []
+        rest: list[Any] = []
+        parts = self._conjuncts(mask)
+        taken = False  # a limit that rests on what the other parts cut off: these must be tested then
+        for part in parts:
+            mark = self.host.mark()
+            try:
+                limit = self._uniform(node, part)
+                if limit is None:
+                    if taken:
+                        raise Refused("another limit rests on it")
+                    limit, taken = self._row_limit(node, part, lane, size, [p for p in parts if p is not part])
+                limits.append(limit)
+            except (NotAffine, Refused, Unsplit):
+                self.host.forget(mark)
+                rest.append(part)
+        left = None
+        if rest:
+            left = mask if not limits else rest[0]
+            for part in rest[1:] if limits else ():
+                left = self._op(node, "arith.andi", mask.type, [left, part])
+        limit = None
+        for one in limits:
+            limit = one if limit is None else self._op(node, "arith.minsi", self.i32, [limit, one])
+        return _Mask(limit, left)
+
+    def _conjuncts(self, mask: Any) -> list[Any]:
+        """Tiles of the mask's type that hold together where it does."""
+        node = self.function.def_node(mask)
+        if node is not None and node.name == "arith.andi":
+            return self._conjuncts(node.operands[0]) + self._conjuncts(node.operands[1])
+        return [mask]
+
+    def _uniform(self, node: Node, part: Any) -> Any:
+        """The limit that lets all or nothing through, of a condition on the whole program; None of another."""
+        made = self.function.def_node(part)
+        while made is not None and made.name in SHAPE_OPS:
+            made = self.function.def_node(made.operands[0])
+        if made is None or made.name != "tt.splat":
+            return None
+        return self._op(node, "arith.select", self.i32, [made.operands[0], self._constant(node, MOST_BYTES), self._constant(node, 0)])
+
+    def _row_limit(self, node: Node, part: Any, lane: Poly, size: int, others: list[Any]) -> tuple[Any, bool]:
+        """Bytes below which ``row · stride + column`` lies exactly where ``row < bound``, in elements for which ``others`` hold; whether it
+        matters that they do. Raises where there is no such number, or that is not known."""
+        (condition,) = self.affine.conditions(part)
+        row, minus_bound = condition.poly.split(lambda m: any(_of_tile(a) for a in m))
+        stride, column = _factor(lane, row)
+        low, high = row.range()
+        if low < 0 or high == float("inf"):
+            raise Refused("rows without bounds")
+        bound, lane_part = self._bound(node, part)
+        written = self.affine.value(bound)
+        if written.poly != -minus_bound or self.affine.value(lane_part).poly != row:
+            raise Refused("the bound is not the one that was found")
+        why = "rows that a mask cuts off must not reach into each other"
+        rests = False
+        if column:
+            cut = self._cut(column, others)
+            rests = cut != column
+            if stride.constant is not None and column.range()[1] != float("inf") and column.range()[1] >= stride.constant:
+                raise Refused("columns longer than the stride")
+            self._guard(stride - cut - 1, 0, MOST_BYTES, why)
+            self._guard(column, 0, MOST_BYTES, why)
+        self._guard(stride, 1, MOST_BYTES, why)
+        rows = int(high) + 1
+        self._guard(stride * rows, 0, MOST_BYTES // size, why)
+        self._fact(Fact("fits", -minus_bound, 32), "a mask's bound: ")
+        for fact in sorted(condition.facts | written.facts, key=repr):
+            self._fact(fact, "a mask: ")
+        factor = self._stride_value(node, stride)
+        # min(max(bound, 0), rows), not written as such: LLVM would make a vector instruction of it, and lose that it is uniform
+        one, minus_one = self._constant(node, 1), self._constant(node, -1)
+        before = self._op(node, "arith.maxsi", self.i32, [self._op(node, "arith.subi", self.i32, [bound, one]), minus_one])
+        inside = self._op(node, "arith.minsi", self.i32, [self._op(node, "arith.addi", self.i32, [before, one]), self._constant(node, rows)])
+        elements = inside if factor is None else self._op(node, "arith.muli", self.i32, [inside, factor])
+        return elements if size == 1 else self._op(node, "arith.muli", self.i32, [elements, self._constant(node, size)]), rests
+
+    def _cut(self, column: Poly, others: list[Any]) -> Poly:
+        """``column`` for elements for which ``others`` hold: indices below their bounds. Raises where it has more than indices."""
+        bounds: dict[Atom, Poly] = {}
+        for part in others:
+            try:
+                for c in self.affine.conditions(part):
+                    index, minus_bound = c.poly.split(lambda m: any(_of_tile(a) for a in m))
+                    monomial, factor = index.single
+                    if factor == 1 and len(monomial) == 1 and self._known(minus_bound):
+                        bounds[monomial[0]] = -minus_bound - 1
+            except NotAffine:
+                pass
+        for monomial in column.terms:
+            if len(monomial) != 1 or not _of_tile(monomial[0]):
+                raise Refused("columns that have strides of their own")
+
+        def smaller(a: Atom) -> Poly | None:
+            return Poly.of(self.affine.atom("min", (Poly.of(a), bounds[a]), 64)) if a in bounds else None
+
+        return column.substitute(smaller)
+
+    def _bound(self, node: Node, part: Any) -> tuple[Any, Any]:
+        """(scalar bound, lane part of the rows) of a comparison."""
+        made = self.function.def_node(part)
+        shape: list[Node] = []
+        while made is not None and made.name in SHAPE_OPS:
+            shape.append(made)
+            made = self.function.def_node(made.operands[0])
+        if made is None or made.name != "arith.cmpi":
+            raise Refused("no comparison")
+        predicate = made.int_attr("predicate")
+        if predicate not in (_SLT, _SLE, _SGT, _SGE):
+            raise Refused("a comparison of another kind")
+        less, more = (0, 1) if predicate in (_SLT, _SLE) else (1, 0)
+        smaller, greater = self.split.split(made.operands[less]), self.split.split(made.operands[more])
+        if greater.lane is not None or smaller.lane is None or type_info(made.operands[0].type).bits != 32:
+            raise Refused("a comparison of two tiles")
+        bound = greater.scalar if greater.scalar is not None else self._constant(node, 0)
+        if smaller.scalar is not None:
+            bound = self._op(node, "arith.subi", self.i32, [bound, smaller.scalar])
+        if predicate in (_SLE, _SGE):
+            bound = self._op(node, "arith.addi", self.i32, [bound, self._constant(node, 1)])
+        lane = smaller.lane
+        for reshaped in reversed(shape):
+            type_ = ir.RankedTensorType.get(list(type_info(reshaped.results[0].type).shape or ()), self.i32,
+                                            type_info(reshaped.results[0].type).encoding)
+            attributes = {n: reshaped.attr(n) for n in ("axis", "order") if n in reshaped.op.attributes}
+            lane = self._op(node, reshaped.name, type_, [lane], attributes)
+        return bound, lane
+
+    def _stride_value(self, node: Node, stride: Poly) -> Any:
+        """The ir.Value of a stride; None for 1."""
+        if stride.constant is not None:
+            return None if stride.constant == 1 else self._constant(node, stride.constant)
+        monomial, c = stride.single
+        if c == 1 and len(monomial) == 1 and monomial[0].kind == "arg" and monomial[0].bits == 32:
+            return self.affine.argument(monomial[0].payload[0])
+        raise Refused("a stride that is no argument")
+
+    # -- rewriting
+    def _rewrite(self, node: Node, scalar: Any, lane: Any, covered: _Mask, vector: list[int], mask: Any) -> None:
+        pointer = node.operands[0]
+        if lane is None:
+            type_ = self.split.lane_type(pointer)
+            zero = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(self.i32, 0))
+            lane = self._op(node, "arith.constant", type_, [], {"value": zero})
+        optional = [v for v in covered if v is not None]
+        given = [int(v is not None) for v in covered]
+        attributes = {"cache": node.attr("cache"), "vector": ir.DenseI32ArrayAttr.get(vector)}
+        if node.name == "tt.store":
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 1, *given])
+            self.function.insert_before(node, "amdg.buffer_store", [], [node.operands[1], scalar, lane, *optional], attributes)
+            self.function.erase(node)
+            return
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, *given])
+        result = self._op(node, "amdg.buffer_load", node.results[0].type, [scalar, lane, *optional], attributes)
+        if len(node.operands) > 2 and not self._is_zero(node.operands[2]):
+            result = self._op(node, "arith.select", node.results[0].type, [mask, result, node.operands[2]])
+        self.function.replace_uses(node.results[0], result)
+        self.function.erase(node)
+
+    def _is_zero(self, value: Any) -> bool:
+        """Whether every bit of every element is clear (-0.0 is not)."""
+        node = self.function.def_node(value)
+        if node is not None and node.name == "tt.splat":
+            node = self.function.def_node(node.operands[0])
+        if node is None or node.name != "arith.constant":
+            return False
+        attr = node.op.attributes["value"]
+        if isinstance(attr, ir.DenseElementsAttr):
+            if not attr.is_splat:
+                return False
+            attr = attr.get_splat_value()
+        return str(attr.value) in ("0", "0.0", "False")
+
+    # -- ops
+    def _op(self, anchor: Node, name: str, type_: Any, operands: list[Any], attributes: dict[str, Any] | None = None) -> Any:
+        return self.function.insert_before(anchor, name, [type_], operands, attributes).results[0]
+
+    def _constant(self, anchor: Node, value: int) -> Any:
+        return self._op(anchor, "arith.constant", self.i32, [], {"value": ir.IntegerAttr.get(self.i32, value)})
+
+
+def _of_tile(a: Atom) -> bool:
+    """Whether the atom differs between elements of a tile."""
+    return a.kind == "dim" or any(_of_tile(x) for p in a.payload if isinstance(p, Poly) for x in p.atoms())
+
+
+def _factor(lane: Poly, row: Poly) -> tuple[Poly, Poly]:
+    """(stride, column): lane = row · stride + column, the stride without tile indices. Raises Refused where there is none."""
+    if lane == row:
+        return Poly.const(1), Poly.const(0)
+    monomial, c = row.single
+    if c != 1 or len(monomial) != 1:
+        raise Refused("rows that are no index")
+    own, column = lane.split(lambda m: monomial[0] in m)
+    stride = own.divided_by(row)
+    if stride is None or any(_of_tile(a) for a in stride.atoms()):
+        raise Refused("rows without a stride")
+    return stride, column
