@@ -61,6 +61,15 @@ for k in ("f16", "f32"):
     lanewise(f"v_fmaak_{k}", f"v_fmamk_{k}", out=k, of=(k, k, k), f=FMA[k])
 
 
+def _mad_flushed(a: Array, b: Array, c: Array) -> Array:
+    """Product and sum each rounded; denormals count as 0 whatever the mode."""
+    return flush(flush(flush(a, "f32") * flush(b, "f32"), "f32") + flush(c, "f32"), "f32")
+
+
+lanewise("v_mad_f32", "v_madak_f32", "v_madmk_f32", out="f32", of=("f32",) * 3, f=_mad_flushed)
+lanewise("v_mac_f32", out="f32", of=("f32",) * 3, f=_mad_flushed, accumulates=True)
+
+
 # ------------------------------------------------------------------------------------------------ maximum and minimum
 def _ieee(ctx: DecodeContext) -> bool:
     return bool(ctx.kernel.descriptor.get("ieee_mode", 1))

@@ -56,6 +56,16 @@ def test_fma_with_a_constant_in_either_place():
          np.array([exact_fma(x, y, z, "f32") for x, y, z in zip(a.flat, two.flat, b.flat)], np.float32).reshape(a.shape))
 
 
+def test_mad_rounds_twice_and_flushes():
+    """gfx90a's v_mad_f32 and v_mac_f32, which integer divisions use."""
+    a, b, c = sources("gfx90a", "f32", 3)
+    with np.errstate(all="ignore"):
+        expected = _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
+        same(run_floats("gfx90a", "v_mad_f32", "f32", [a, b, c]), expected)
+        same(run_one("gfx90a", "v_mac_f32_e32 v0, v2, v4", {0: c, 2: a, 4: b}, np.float32), expected)
+        same(run_one("gfx90a", "v_madmk_f32 v0, v2, 0x4f800000, v4", {2: a, 4: c}, np.float32), _flushed(_flushed(_flushed(a) * np.float32(2.0**32)) + _flushed(c)))
+
+
 # ------------------------------------------------------------------------------------------------ maximum and minimum
 def _bits(x):
     return int(np.asarray(x).view({2: np.uint16, 4: np.uint32, 8: np.uint64}[np.asarray(x).dtype.itemsize]))

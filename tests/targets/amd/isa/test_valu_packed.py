@@ -116,7 +116,7 @@ def test_pairs_saturate(name, type, f):
         assert (got == np.clip(f(*(v[part].view(type).astype(np.int64) for v in values)), info.min, info.max)).all()
 
 
-@pytest.mark.parametrize("select", itertools.product((0, 1), repeat=4))
+@pytest.mark.parametrize("select", list(itertools.product((0, 1), repeat=4)))
 def test_halves_and_signs_of_each_source(select):
     """op_sel for the low result, op_sel_hi for the high one; neg_lo and neg_hi flip what they took."""
     a0, b0, a1, b1 = select
