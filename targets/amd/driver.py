@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources, TilewrightError
-from tilewright.targets.amd.launcher import address, launch_through, loaded_runtimes, make_launcher, native_launch, pack_format
+from tilewright.targets.amd.launcher import (
+    address,
+    launch_through,
+    loaded_runtimes,
+    make_launcher,
+    native_launch,
+    pack_format,
+)
 
 _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_BINARY_FOR_GPU, _LAUNCH_OUT_OF_RESOURCES = 2, 9, 209, 701  # hipError_t
 

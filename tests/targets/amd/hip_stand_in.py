@@ -7,7 +7,6 @@ import ctypes
 import itertools
 import threading
 from types import SimpleNamespace
-from typing import Any
 
 from tilewright.targets.amd.isa.memory import GlobalMemory
 from tilewright.targets.amd.isa.program import parse
