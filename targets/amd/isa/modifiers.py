@@ -221,7 +221,16 @@ class Operands:
     def mask_source(self, index: int) -> Read:
         """A scalar operand as a bool (n, lanes): carries and conditions."""
         read = self.ctx.reader(self.ins.operands[index], "mask")
-        return lambda w: w.sgpr_to_mask(np.broadcast_to(read(w).reshape(-1), (w.n,)))
+        last: list[Array] = []  # value and mask: many instructions select by the same masks again and again
+
+        def mask(w: Waves) -> Array:
+            value = read(w).reshape(-1)
+            if last and last[0].shape == value.shape and len(last[1]) == w.n and (last[0] == value).all():
+                return last[1]
+            last[:] = value.copy(), w.sgpr_to_mask(np.broadcast_to(value, (w.n,)))
+            return last[1]
+
+        return mask
 
     def mask_result(self, index: int) -> Write:
         """Writes a scalar operand from a bool (n, lanes); inactive lanes give 0."""

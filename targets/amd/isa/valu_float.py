@@ -91,6 +91,10 @@ def _three(make: Callable[[str, bool], Function], k: str) -> Callable[[DecodeCon
     return choose
 
 
+def _pair(outer: Callable[[str, bool], Function], inner: Callable[[str, bool], Function], k: str) -> Callable[[DecodeContext], Function]:
+    return lambda ctx: _nested(outer(k, _ieee(ctx)), inner(k, _ieee(ctx)))
+
+
 def median(k: str, ieee: bool) -> Function:
     """The middle of three: the larger of the two that remain without a largest. The smallest where one is NaN."""
     largest, smallest = max_number(k, ieee), min_number(k, ieee)
@@ -126,8 +130,8 @@ for k in ("f16", "f32"):
     lanewise(f"v_minmax_num_{k}", out=k, of=(k, k, k), f=_nested(larger, smaller))
     lanewise(f"v_maximumminimum_{k}", out=k, of=(k, k, k), f=_nested(below, above))
     lanewise(f"v_minimummaximum_{k}", out=k, of=(k, k, k), f=_nested(above, below))
-    lanewise(f"v_maxmin_{k}", out=k, of=(k, k, k), chosen=lambda ctx, k=k: _nested(min_number(k, _ieee(ctx)), max_number(k, _ieee(ctx))))
-    lanewise(f"v_minmax_{k}", out=k, of=(k, k, k), chosen=lambda ctx, k=k: _nested(max_number(k, _ieee(ctx)), min_number(k, _ieee(ctx))))
+    lanewise(f"v_maxmin_{k}", out=k, of=(k, k, k), chosen=_pair(min_number, max_number, k))
+    lanewise(f"v_minmax_{k}", out=k, of=(k, k, k), chosen=_pair(max_number, min_number, k))
 
 
 # ------------------------------------------------------------------------------------------------- rounding and parts
@@ -142,12 +146,16 @@ def _mantissa(k: str) -> Function:
 
 def _exponent(k: str, out: Any) -> Function:
     """frexp's exponent; 0 of 0, infinities and NaN."""
-    return lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(out)
+    def exponent(x: Array) -> Array:
+        _, e = np.frexp(x)
+        return np.where(np.isfinite(x), e, 0).astype(out)
+
+    return exponent
 
 
 for k in ALL:
-    for name, function in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rndne", np.rint)):
-        lanewise(f"v_{name}_{k}", out=k, of=(k,), f=function)
+    for name, rounding in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rndne", np.rint)):
+        lanewise(f"v_{name}_{k}", out=k, of=(k,), f=rounding)
     lanewise(f"v_fract_{k}", out=k, of=(k,), f=_fract(k))
     lanewise(f"v_frexp_mant_{k}", out=k, of=(k,), f=_mantissa(k))
 lanewise("v_frexp_exp_i16_f16", out="i16", of=("f16",), f=_exponent("f16", np.int16))
@@ -183,10 +191,6 @@ def _rsqrt(x: Array) -> Array:
     return np.where(x == 0, np.copysign(np.inf, x), 1.0 / np.sqrt(x))
 
 
-def _log2(x: Array) -> Array:
-    return np.log2(x)
-
-
 def _periodic(f: Function, outside: float) -> Function:
     """Of revolutions: the whole ones are taken off exactly."""
     def g(x: Array) -> Array:
@@ -199,9 +203,10 @@ def _periodic(f: Function, outside: float) -> Function:
     return g
 
 
+_APPROXIMATE: dict[str, Function] = {"rcp": _reciprocal, "rsq": _rsqrt, "sqrt": np.sqrt, "exp": np.exp2, "log": np.log2,
+                                     "sin": _periodic(np.sin, 0.0), "cos": _periodic(np.cos, 1.0)}
 for k in ("f16", "f32"):
-    for name, function in (("rcp", _reciprocal), ("rsq", _rsqrt), ("sqrt", np.sqrt), ("exp", np.exp2), ("log", _log2),
-                           ("sin", _periodic(np.sin, 0.0)), ("cos", _periodic(np.cos, 1.0))):
+    for name, function in _APPROXIMATE.items():
         lanewise(f"v_{name}_{k}", out=k, of=(k,), f=_by_double(function, k))
 lanewise("v_rcp_iflag_f32", out="f32", of=("f32",), f=_by_double(_reciprocal, "f32"))
 lanewise("v_rcp_f64", out="f64", of=("f64",), f=_seed(_reciprocal))

@@ -39,14 +39,14 @@ def add_to_odd(a: Array, b: Array) -> Array:
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
     """a·b + c of float32 arrays with one rounding."""
-    p, c64 = a.astype(np.float64) * b, c.astype(np.float64)  # the product of two float32 is exact in float64
-    s = np.asarray(p + c64)
+    p = np.multiply(a, b, dtype=np.float64)  # the product of two float32 is exact in float64
+    s = np.asarray(p + c)
     bits = s.view(U64)
     # rounding twice differs from once only where the float64 sum lies in the middle between two float32
     doubtful = (bits & _LOW29) == _HALF29
     doubtful |= ((bits & _ABS64) - U64(1)) < _TINY64
     if doubtful.any():
-        s = add_to_odd(*np.broadcast_arrays(p, c64))
+        s = add_to_odd(*np.broadcast_arrays(p, c.astype(np.float64)))
     return s.astype(np.float32)
 
 
@@ -188,9 +188,9 @@ def float8(arch: str, kind: str) -> Float8:
 
 
 # ----------------------------------------------------------------------------------------------------- parts of numbers
-_FORMAT = {"f16": (U16, 5, 10), "f32": (U32, 8, 23), "f64": (U64, 11, 52)}
-FLOAT = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
-UINT = {"f16": U16, "f32": U32, "f64": U64}
+_FORMAT: dict[str, tuple[Any, int, int]] = {"f16": (U16, 5, 10), "f32": (U32, 8, 23), "f64": (U64, 11, 52)}
+FLOAT: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+UINT: dict[str, Any] = {"f16": U16, "f32": U32, "f64": U64}
 
 
 def exponent_field(x: Array, kind: str) -> Array:
@@ -231,23 +231,22 @@ def class_mask(x: Array, kind: str) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------- maximum and minimum
-def _larger(a: Array, b: Array) -> Array:
-    """Of numbers: +0 above −0."""
-    return np.where((a == b) & (a == 0), np.where(np.signbit(a), b, a), np.where(a > b, a, b))
+def _ordered(kind: str, larger: bool, pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """numpy's ``pick``, with +0 above −0: of equal numbers only zeros differ in bits, and of these just in the sign."""
+    uint, float_ = UINT[kind], FLOAT[kind]
+    join: Callable[[Array, Array], Array] = np.bitwise_and if larger else np.bitwise_or
+    return lambda a, b: np.where(a == b, join(a.view(uint), b.view(uint)).view(float_), pick(a, b))
 
 
-def _smaller(a: Array, b: Array) -> Array:
-    return np.where((a == b) & (a == 0), np.where(np.signbit(a), a, b), np.where(a < b, a, b))
-
-
-def _number(order: Callable[[Array, Array], Array], kind: str, ieee: bool) -> Callable[[Array, Array], Array]:
+def _number(kind: str, larger: bool, ieee: bool) -> Callable[[Array, Array], Array]:
     """The other operand for a NaN; ``ieee``: a signalling NaN is passed on, made quiet (IEEE 754-2008's maxNum)."""
+    order = _ordered(kind, larger, np.fmax if larger else np.fmin)
+
     def pick(a: Array, b: Array) -> Array:
-        nan_a, nan_b = a != a, b != b
         out = order(a, b)
+        nan_a, nan_b = a != a, b != b
         if not (nan_a.any() or nan_b.any()):
             return out
-        out = np.where(nan_a, b, np.where(nan_b, a, out))
         out = np.where(nan_a & nan_b, quiet(a, kind), out)
         if ieee:
             out = np.where(is_signalling(b, kind), quiet(b, kind), out)
@@ -257,37 +256,40 @@ def _number(order: Callable[[Array, Array], Array], kind: str, ieee: bool) -> Ca
     return pick
 
 
-def _propagating(order: Callable[[Array, Array], Array], kind: str) -> Callable[[Array, Array], Array]:
+def _propagating(kind: str, larger: bool) -> Callable[[Array, Array], Array]:
     """NaN for a NaN (IEEE 754-2019's maximum), a signalling one first."""
+    order = _ordered(kind, larger, np.maximum if larger else np.minimum)
+
     def pick(a: Array, b: Array) -> Array:
-        nan_a, nan_b = a != a, b != b
         out = order(a, b)
-        if not (nan_a.any() or nan_b.any()):
+        if not np.isnan(out).any():
             return out
-        out = np.where(nan_a, quiet(a, kind), np.where(nan_b, quiet(b, kind), out))
+        out = np.where(np.isnan(a), quiet(a, kind), np.where(np.isnan(b), quiet(b, kind), out))
         return np.where(is_signalling(b, kind) & ~is_signalling(a, kind), quiet(b, kind), out)
 
     return pick
 
 
 def max_number(kind: str, ieee: bool) -> Callable[[Array, Array], Array]:
-    return _number(_larger, kind, ieee)
+    """v_max: of two floats of ``kind``, and of arrays of them."""
+    return _number(kind, True, ieee)
 
 
 def min_number(kind: str, ieee: bool) -> Callable[[Array, Array], Array]:
-    return _number(_smaller, kind, ieee)
+    return _number(kind, False, ieee)
 
 
 def maximum(kind: str) -> Callable[[Array, Array], Array]:
-    return _propagating(_larger, kind)
+    """v_maximum."""
+    return _propagating(kind, True)
 
 
 def minimum(kind: str) -> Callable[[Array, Array], Array]:
-    return _propagating(_smaller, kind)
+    return _propagating(kind, False)
 
 
 # --------------------------------------------------------------------------------------------------------- conversions
-_INT = {"i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32}
+_INT: dict[str, Any] = {"i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32}
 
 
 def to_integer(x: Array, kind: str) -> Array:
