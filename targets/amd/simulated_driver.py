@@ -65,7 +65,7 @@ class AmdSimulatedDriver:
                 raise NeedsMemory
             from tilewright.targets.amd.isa.memory import GlobalMemory
 
-            values = [struct.pack(form, value or 0) for form, value in zip(formats, args, strict=True)]
+            values = [struct.pack(form, 0 if value is None else value) for form, value in zip(formats, args, strict=True)]
             space = GlobalMemory([(first, end) for first, end in (memory or {}).values()])
             handle.report = run_packed(handle.program, handle.kernel, (gx, gy, gz), values, space, warps, shared)
 

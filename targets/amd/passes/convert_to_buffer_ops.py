@@ -23,9 +23,10 @@ from tilewright.dialects.analysis.structure import Function, Node, functions, ty
 from tilewright.dialects.passes.dce_cse import cse, dce
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.amd.buffers import MOST_BYTES, WIDEST
-from tilewright.targets.amd.passes.uniform_parts import SHAPE_OPS, Splitter, Unsplit
+from tilewright.targets.amd.passes.uniform_parts import SHAPE_OPS, Split, Splitter, Unsplit
 
 _SLT, _SLE, _SGT, _SGE = 2, 3, 4, 5
+_REACH = "rows that a mask cuts off must not reach into each other"
 _EVALUATED = frozenset(("arg", "program_id", "num_programs", "dim", "loop", "div", "rem", "min", "max"))
 
 
@@ -83,7 +84,7 @@ class _Converter:
             raise Refused("elements of less than a byte")
         whole = self.affine.value(pointer)
         base, offset = pointer_base(whole.poly)
-        parts = self.split.split(pointer)
+        parts = self._flat(pointer) or self.split.split(pointer)
         lane = self.affine.value(parts.lane) if parts.lane is not None else Value(Poly.const(0))
         scalar = self.affine.value(parts.scalar)
         other_base, start = pointer_base(scalar.poly)
@@ -97,6 +98,17 @@ class _Converter:
         covered = self._mask(node, mask, lane.poly, size) if mask is not None else _Mask(None, None)
         self.ctx.explain(node.op, f"{node.name[3:]} of argument {base}", "buffer", "its offsets are proven to fit 31 bits, or checked at the launch")
         self._rewrite(node, parts.scalar, parts.lane, covered, vector, mask)
+
+    def _flat(self, pointer: Any) -> Split | None:
+        """Argument and offsets of a tile of one dim that no loop moves: all of the offset is one value a thread, which is cheaper than
+        a pointer of its own; and a mask that compares the same offsets asks nothing. None of others."""
+        made = self.function.def_node(pointer)
+        if made is None or made.name != "tt.addptr" or len(type_info(pointer.type).shape or ()) != 1:
+            return None
+        splat, offsets = self.function.def_node(made.operands[0]), made.operands[1]
+        if splat is None or splat.name != "tt.splat" or type_info(offsets.type).bits != 32 or self.affine.value(offsets).poly.regions:
+            return None
+        return Split(splat.operands[0], offsets)
 
     # -- what must hold
     def _known(self, poly: Poly) -> bool:
@@ -165,37 +177,47 @@ class _Converter:
         """Bytes below which ``row · stride + column`` lies exactly where ``row < bound``, in elements for which ``others`` hold; whether it
         matters that they do. Raises where there is no such number, or that is not known."""
         (condition,) = self.affine.conditions(part)
-        row, minus_bound = condition.poly.split(lambda m: any(_of_tile(a) for a in m))
-        stride, column = _factor(lane, row)
-        low, high = row.range()
-        if low < 0 or high == float("inf"):
-            raise Refused("rows without bounds")
-        bound, lane_part = self._bound(node, part)
-        written = self.affine.value(bound)
-        if written.poly != -minus_bound or self.affine.value(lane_part).poly != row:
-            raise Refused("the bound is not the one that was found")
-        why = "rows that a mask cuts off must not reach into each other"
-        rests = False
-        if column:
-            cut = self._cut(column, others)
-            rests = cut != column
-            if stride.constant is not None and column.range()[1] != float("inf") and column.range()[1] >= stride.constant:
-                raise Refused("columns longer than the stride")
-            self._guard(stride - cut - 1, 0, MOST_BYTES, why)
-            self._guard(column, 0, MOST_BYTES, why)
-        self._guard(stride, 1, MOST_BYTES, why)
-        rows = int(high) + 1
-        self._guard(stride * rows, 0, MOST_BYTES // size, why)
-        self._fact(Fact("fits", -minus_bound, 32), "a mask's bound: ")
-        for fact in sorted(condition.facts | written.facts, key=repr):
+        bound = lane - condition.poly  # where the rows are all of the offset
+        stride, column = Poly.const(1), Poly.const(0)
+        if any(_of_tile(a) for a in bound.atoms()):
+            row, minus_bound = condition.poly.split(lambda m: any(_of_tile(a) for a in m))
+            bound = -minus_bound
+            stride, column = _factor(lane, row)
+        low, high = (condition.poly + bound).range()
+        rests = self._apart(stride, column, others) if column else False
+        for fact in sorted(condition.facts, key=repr):
             self._fact(fact, "a mask: ")
         factor = self._stride_value(node, stride)
-        # min(max(bound, 0), rows), not written as such: LLVM would make a vector instruction of it, and lose that it is uniform
+        # a bound that the arguments decide can be checked before the launch; others are brought between 0 and the tile's rows
+        clamped = not bound.uniform
+        if clamped and (low < 0 or high == float("inf")):
+            raise Refused("rows without bounds")
+        if clamped:
+            self._guard(stride * (int(high) + 1), 0, MOST_BYTES // size, _REACH)
+        else:
+            self._guard(stride * bound, 0, MOST_BYTES // size, "a mask's bound must not be negative, nor beyond 2 GB")
+            self._guard(condition.poly + bound, 0, MOST_BYTES // size, _REACH)
+        value = self._bound(node, part, bound)
+        if clamped:
+            value = self._between(node, value, int(high) + 1)
+        elements = value if factor is None else self._op(node, "arith.muli", self.i32, [value, factor])
+        return elements if size == 1 else self._op(node, "arith.muli", self.i32, [elements, self._constant(node, size)]), rests
+
+    def _apart(self, stride: Poly, column: Poly, others: list[Any]) -> bool:
+        """See to it that a row ends before the next one begins; whether that rests on ``others``."""
+        cut = self._cut(column, others)
+        if stride.constant is not None and column.range()[1] != float("inf") and column.range()[1] >= stride.constant:
+            raise Refused("columns longer than the stride")
+        self._guard(stride - cut - 1, 0, MOST_BYTES, _REACH)
+        self._guard(column, 0, MOST_BYTES, _REACH)
+        self._guard(stride, 1, MOST_BYTES, _REACH)
+        return cut != column
+
+    def _between(self, node: Node, bound: Any, rows: int) -> Any:
+        """min(max(bound, 0), rows), not written as such: LLVM would make a vector instruction of it, and lose that it is uniform."""
         one, minus_one = self._constant(node, 1), self._constant(node, -1)
         before = self._op(node, "arith.maxsi", self.i32, [self._op(node, "arith.subi", self.i32, [bound, one]), minus_one])
-        inside = self._op(node, "arith.minsi", self.i32, [self._op(node, "arith.addi", self.i32, [before, one]), self._constant(node, rows)])
-        elements = inside if factor is None else self._op(node, "arith.muli", self.i32, [inside, factor])
-        return elements if size == 1 else self._op(node, "arith.muli", self.i32, [elements, self._constant(node, size)]), rests
+        return self._op(node, "arith.minsi", self.i32, [self._op(node, "arith.addi", self.i32, [before, one]), self._constant(node, rows)])
 
     def _cut(self, column: Poly, others: list[Any]) -> Poly:
         """``column`` for elements for which ``others`` hold: indices below their bounds. Raises where it has more than indices."""
@@ -218,34 +240,33 @@ class _Converter:
 
         return column.substitute(smaller)
 
-    def _bound(self, node: Node, part: Any) -> tuple[Any, Any]:
-        """(scalar bound, lane part of the rows) of a comparison."""
+    def _bound(self, node: Node, part: Any, bound: Poly) -> Any:
+        """The scalar i32 that is ``bound``, from the comparison ``part``."""
         made = self.function.def_node(part)
-        shape: list[Node] = []
         while made is not None and made.name in SHAPE_OPS:
-            shape.append(made)
             made = self.function.def_node(made.operands[0])
         if made is None or made.name != "arith.cmpi":
             raise Refused("no comparison")
         predicate = made.int_attr("predicate")
-        if predicate not in (_SLT, _SLE, _SGT, _SGE):
+        if predicate not in (_SLT, _SLE, _SGT, _SGE) or type_info(made.operands[0].type).bits != 32:
             raise Refused("a comparison of another kind")
         less, more = (0, 1) if predicate in (_SLT, _SLE) else (1, 0)
-        smaller, greater = self.split.split(made.operands[less]), self.split.split(made.operands[more])
-        if greater.lane is not None or smaller.lane is None or type_info(made.operands[0].type).bits != 32:
+        greater = self.split.split(made.operands[more])
+        if greater.lane is not None:
             raise Refused("a comparison of two tiles")
-        bound = greater.scalar if greater.scalar is not None else self._constant(node, 0)
-        if smaller.scalar is not None:
-            bound = self._op(node, "arith.subi", self.i32, [bound, smaller.scalar])
+        value = greater.scalar if greater.scalar is not None else self._constant(node, 0)
         if predicate in (_SLE, _SGE):
-            bound = self._op(node, "arith.addi", self.i32, [bound, self._constant(node, 1)])
-        lane = smaller.lane
-        for reshaped in reversed(shape):
-            type_ = ir.RankedTensorType.get(list(type_info(reshaped.results[0].type).shape or ()), self.i32,
-                                            type_info(reshaped.results[0].type).encoding)
-            attributes = {n: reshaped.attr(n) for n in ("axis", "order") if n in reshaped.op.attributes}
-            lane = self._op(node, reshaped.name, type_, [lane], attributes)
-        return bound, lane
+            value = self._op(node, "arith.addi", self.i32, [value, self._constant(node, 1)])
+        if self.affine.value(value).poly != bound:
+            smaller = self.split.split(made.operands[less])
+            if smaller.scalar is not None:
+                value = self._op(node, "arith.subi", self.i32, [value, smaller.scalar])
+        written = self.affine.value(value)
+        if written.poly != bound:
+            raise Refused("the bound is not the one that was found")
+        for fact in sorted(written.facts | {Fact("fits", bound, 32)}, key=repr):
+            self._fact(fact, "a mask's bound: ")
+        return value
 
     def _stride_value(self, node: Node, stride: Poly) -> Any:
         """The ir.Value of a stride; None for 1."""
