@@ -38,13 +38,17 @@ _CHECKS = {2: "only for empty buffers", 3: "raw"}  # OOB_SELECT
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Four scalar registers of n waves. ``base`` uint64, ``records`` and ``stride`` int64 (n, 1) in bytes."""
+    """Four scalar registers of n waves. ``base`` uint64, ``records`` and ``stride`` int64 (n, 1) in bytes; ``least`` of the records."""
 
     base: Array
     records: Array
     stride: Array
     swizzled: bool
     checked: bool
+    least: int = 0
+
+
+_seen: dict[tuple[bytes, int], Descriptor] = {}
 
 
 def descriptor(w: Waves, first: int, generation: int) -> Descriptor:
@@ -68,7 +72,7 @@ def descriptor(w: Waves, first: int, generation: int) -> Descriptor:
         checked = int(select[0]) == 3
         if generation == 10 and not (flags & np.uint32(1 << 24)).all():
             raise SimulationError(f"RESOURCE_LEVEL (bit 24 of the last word) has to be 1 on gfx10: {_show(words)}", 0).at_waves(w)
-    return Descriptor(base[:, None], words[2].astype(np.int64)[:, None], stride[:, None], swizzled, checked)
+    return Descriptor(base[:, None], words[2].astype(np.int64)[:, None], stride[:, None], swizzled, checked, int(words[2].min()))
 
 
 def _show(words: list[Array]) -> str:
@@ -102,6 +106,18 @@ class Place:
         self.resource, self.zero = resource.first, t.is_zero(scalar)
         self.scalar: Callable[[Waves], Array] = ctx.reader(scalar, "u32")
 
+    def descriptor(self, w: Waves) -> Descriptor:
+        """``descriptor`` of these registers; instructions beside this one had the same."""
+        if w.waits.any_pending:
+            w.waits.touch(w, "s", self.resource, 4, False)
+        key = w.s[self.resource: self.resource + 4].tobytes(), self.generation
+        found = _seen.get(key)
+        if found is None:
+            if len(_seen) > 256:
+                _seen.clear()
+            found = _seen[key] = descriptor(w, self.resource, self.generation)
+        return found
+
     def offsets(self, w: Waves, d: Descriptor) -> Array:
         """int64 (n, lanes): the offset that the range check looks at; it does not wrap."""
         offset = np.full((w.n, w.lanes), self.imm, np.int64)
@@ -113,40 +129,39 @@ class Place:
 
     def whole(self, w: Waves, size: int) -> tuple[Array, Array]:
         """uint64 addresses (n, lanes), and which active lanes are in range with all of ``size`` bytes."""
-        d = self._plain(w)
+        d = self.descriptor(w)
+        if d.swizzled:
+            raise SimulationError("an atomic on a swizzled buffer", 0).at_waves(w)
         offsets, scalar = self.offsets(w, d), self._scalar(w)
-        return self._addresses(d, offsets, scalar), self._inside(w, d, offsets, scalar, size, size)
+        return self._addresses(d, offsets, scalar), self._inside(w, d, offsets, scalar, size)
 
     def load(self, w: Waves, size: int) -> Array:
         """uint32 (dwords, n, lanes), 0 where out of range."""
-        d = descriptor(w, self.resource, self.generation)
+        d = self.descriptor(w)
         if d.swizzled:
             return w.machine.scratch.load(w, self.scratch(w, d), size, t.mask(w))
-        offsets, scalar = self.offsets(w, d), self._scalar(w)
-        addresses = self._addresses(d, offsets, scalar)
-        inside = self._inside(w, d, offsets, scalar, size, min(size, 4))
-        if size <= 4 or self._inside(w, d, offsets + (size - 4), scalar, size, 4)[inside].all():
-            return w.machine.memory.load(w, addresses, size, None if inside.all() else inside)
-        parts = []
-        for i in range(size // 4):
-            inside = self._inside(w, d, offsets + 4 * i, scalar, size, 4)
-            parts.append(w.machine.memory.load(w, addresses + np.uint64(4 * i), 4, inside)[0])
-        return np.stack(parts)
+        parts = [w.machine.memory.load(w, addresses, part, mask) for _, addresses, part, mask in self._parts(w, d, size)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def store(self, w: Waves, size: int, values: Any) -> None:
-        d = descriptor(w, self.resource, self.generation)
+        d = self.descriptor(w)
         if d.swizzled:
             w.machine.scratch.store(w, self.scratch(w, d), size, values, t.mask(w))
             return
+        for first, addresses, part, mask in self._parts(w, d, size):
+            w.machine.memory.store(w, addresses, part, values[first: first + max(1, part // 4)], mask)
+
+    def _parts(self, w: Waves, d: Descriptor, size: int) -> list[tuple[int, Array, int, Array | None]]:
+        """(first dword, addresses, bytes, lanes or None for all): one of ``size`` bytes where no lane is in range with only a part of its dwords."""
         offsets, scalar = self.offsets(w, d), self._scalar(w)
         addresses = self._addresses(d, offsets, scalar)
-        inside = self._inside(w, d, offsets, scalar, size, min(size, 4))
-        if size <= 4 or self._inside(w, d, offsets + (size - 4), scalar, size, 4)[inside].all():
-            w.machine.memory.store(w, addresses, size, values, None if inside.all() else inside)
-            return
-        for i in range(size // 4):
-            inside = self._inside(w, d, offsets + 4 * i, scalar, size, 4)
-            w.machine.memory.store(w, addresses + np.uint64(4 * i), 4, [values[i]], inside)
+        if d.checked and int(offsets.max()) + int(scalar.max()) + size <= d.least:
+            return [(0, addresses, size, t.mask(w))]  # all of all lanes in range by any rule
+        part = min(size, 4)
+        inside = [self._inside(w, d, offsets + i, scalar, part) for i in range(0, size, 4)]
+        if all(np.array_equal(inside[0], other) for other in inside[1:]):
+            return [(0, addresses, size, inside[0])]
+        return [(i, addresses + np.uint64(4 * i), 4, mask) for i, mask in enumerate(inside)]
 
     def scratch(self, w: Waves, d: Descriptor) -> Array:
         """int64 (n, lanes): the private byte that a swizzled descriptor means.
@@ -157,12 +172,6 @@ class Place:
             raise SimulationError("scratch through a buffer descriptor with a scalar offset (calls) is not simulated", 0).at_waves(w)
         return self.offsets(w, Descriptor(d.base, d.records, np.zeros_like(d.stride), True, False))
 
-    def _plain(self, w: Waves) -> Descriptor:
-        d = descriptor(w, self.resource, self.generation)
-        if d.swizzled:
-            raise SimulationError("an atomic on a swizzled buffer", 0).at_waves(w)
-        return d
-
     def _scalar(self, w: Waves) -> Array:
         """int64 (n, 1) or (1, 1)."""
         return np.asarray(self.scalar(w)).astype(np.int64)
@@ -170,7 +179,7 @@ class Place:
     def _addresses(self, d: Descriptor, offsets: Array, scalar: Array) -> Array:
         return d.base + (offsets + scalar).astype(np.uint64)
 
-    def _inside(self, w: Waves, d: Descriptor, offsets: Array, scalar: Array, size: int, part: int) -> Array:
+    def _inside(self, w: Waves, d: Descriptor, offsets: Array, scalar: Array, part: int) -> Array:
         """Active lanes for which ``part`` bytes at ``offsets`` are in range."""
         if not d.checked:
             return w.exec_mask & (d.records != 0)
