@@ -117,16 +117,19 @@ def f32_to_fp8(b: Any, x: Any, f: Fp8) -> Any:
     return b.trunc(code, b.t_i8)
 
 
+def bf16_word(b: Any, x: Any) -> Any:
+    """i32 whose upper half is f32 ``x`` rounded to nearest even. NaN becomes 0x7FC0: keeping its payload would cost another instruction."""
+    bits = b.bitcast(x, b.t_i32)
+    odd = b.and_(b.lshr(bits, b.i32(16)), b.i32(1))
+    rounded = b.add(bits, b.add(odd, b.i32(0x7FFF)))
+    return b.select(b.fcmp("uno", x, x), b.i32(0x7FC00000), rounded)
+
+
 def f32_to_bf16(b: Any, x: Any, native: bool) -> Any:
     """Rounded to nearest even."""
     if native:
         return b.fptrunc(x, b.t_bf16)
-    bits = b.bitcast(x, b.t_i32)
-    odd = b.and_(b.lshr(bits, b.i32(16)), b.i32(1))
-    rounded = b.add(bits, b.add(odd, b.i32(0x7FFF)))
-    quiet = b.or_(bits, b.i32(0x400000))
-    word = b.select(b.fcmp("uno", x, x), quiet, rounded)
-    return b.bitcast(b.trunc(b.lshr(word, b.i32(16)), b.t_i16), b.t_bf16)
+    return b.bitcast(b.trunc(b.lshr(bf16_word(b, x), b.i32(16)), b.t_i16), b.t_bf16)
 
 
 def f64_to_f32_odd(b: Any, x: Any) -> Any:

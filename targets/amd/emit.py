@@ -41,6 +41,8 @@ def _optimised(llvm_ir: str, arch: str) -> Any:
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     llvm.create_pass_builder(machine, options).getModulePassManager().run(module, llvm.create_pass_builder(machine, options))
     return module
+    # pairs of f32 (v_pk_mul_f32) pay on the rows and columns around matrix instructions; elsewhere pairing the 16-bit halves costs more moves than it saves
+    options.slp_vectorization = "llvm.amdgcn.mfma." in llvm_ir
 
 
 def optimise(llvm_ir: str, arch: str) -> str:

@@ -33,12 +33,13 @@ class AmdHooks(TargetHooks):
         self.capabilities = capabilities(arch)
         self.warp_size = self.capabilities.warp_size
         self._made: dict[str, Any] = {}
+        self.native_bf16_conversion = arch == "gfx950"  # v_cvt_pk_bf16_f32; LLVM's own sequence elsewhere is longer than ours
 
     # -- kernel
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         threads = num_warps * self.warp_size
         func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<amdgpu_kernelcc>")
-        pairs = [("amdgpu-flat-work-group-size", f"{threads},{threads}"), ("uniform-work-group-size", "true")]
+        pairs = [("amdgpu-ieee", "false"), ("amdgpu-flat-work-group-size", f"{threads},{threads}"), ("uniform-work-group-size", "true")]
         if self.options.waves_per_eu:
             pairs.append(("amdgpu-waves-per-eu", str(self.options.waves_per_eu)))
         func.attributes["passthrough"] = ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in pairs])

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.lowering.elementwise import map_registers
+from tilewright.targets.amd.lower_casts import lower_narrowing
 
 LOG2_E = 1.4426950408889634
 
@@ -61,6 +62,8 @@ def _debug_barrier(ctx: Any, op: Any) -> None:
 
 LOWERINGS: Mapping[str, Callable[[Any, Any], Any]] = {
     "tt.debug_barrier": _debug_barrier,
+    "arith.truncf": lower_narrowing,
+    "tt.fp_to_fp": lower_narrowing,
     **{name: _native(name, emit) for name, emit in (
         ("math.exp", _exp), ("math.exp2", _exp2), ("math.sqrt", _sqrt), ("math.rsqrt", _rsqrt), ("arith.divf", _div),
         ("math.log", _llvm("log")), ("math.log2", _llvm("log2")))},
