@@ -319,6 +319,7 @@ class Scratch:
     def __init__(self, waves: int, lanes: int, size: int) -> None:
         self.size, self.lanes, self.pitch = size, lanes, -(-max(size, 1) // 16) * 16
         self.data = Bytes(np.zeros(waves * lanes * self.pitch if size else 0, np.uint8))
+        self._first = (np.arange(waves * lanes) * self.pitch).reshape(waves, lanes)  # byte of each lane
 
     def clear(self) -> None:
         """For the next waves: every dword is POISON."""
@@ -340,8 +341,8 @@ class Scratch:
         if active.size and int(active.max()) + size > self.size:
             wave, lanes, at = offenders(addresses, addresses + size > self.size, mask)
             raise OutOfBounds(f"{verb} {size} byte{'s' if size > 1 else ''} of scratch at {at:#x}; each lane has {self.size}", wave, lanes).at_waves(w)
-        lane = (np.asarray(w.wave_ids, np.int64)[:, None] * self.lanes + np.arange(self.lanes)) * self.pitch + addresses
-        return lane.ravel() if mask is None else lane[mask]
+        places = self._first[w.wave_ids] + addresses
+        return places.ravel() if mask is None else places[mask]
 
 
 def update_bytes(memory: Bytes, offsets: Array, size: int, values: Sequence[Array], operation: Callable[..., Sequence[Array]]) -> Array:
