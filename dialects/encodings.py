@@ -383,9 +383,35 @@ def _panel_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
     return LinearLayout({"offset": columns}, dict(zip(dim_names(len(shape)), shape)))
 
 
+def linear_shared_encoding(layout: LinearLayout) -> Any:
+    """The ``#ttg.linear_shared`` of a layout from "offset" to the tensor."""
+    return ttg.LinearSharedEncoding.of(layout.bases["offset"], len(layout.out_dims))
+
+
+def _linear_shared(shape: tuple[int, ...], encoding: Any) -> LinearLayout:
+    flat, rank = ints(encoding.params[0]), integer(encoding.params[1])
+    if rank != len(shape):
+        raise ValueError(f"{encoding} has rank {rank}, for a buffer of shape {list(shape)}")
+    layout = LinearLayout({"offset": [tuple(flat[i:i + rank]) for i in range(0, len(flat), rank)]}, dict(zip(dim_names(rank), shape)))
+    if not (layout.is_injective() and layout.is_surjective()):
+        raise ValueError(f"{encoding} is no bijection to a buffer of shape {list(shape)}")
+    return layout
+
+
+def permuted_shared(encoding: Any, shape: Sequence[int], order: Sequence[int]) -> Any:
+    """The encoding of a buffer of ``shape`` seen through a transposing view, whose dim i is the buffer's dim ``order[i]``."""
+    encoding = downcast(encoding)
+    if isinstance(encoding, ttg.SwizzledSharedEncoding):
+        inverse = [list(order).index(d) for d in range(len(order))]
+        return ttg.SwizzledSharedEncoding.of(*(integer(p) for p in encoding.params[:3]), [inverse[d] for d in ints(encoding.params[3])])
+    return linear_shared_encoding(to_linear_layout(shape, encoding).permute_tensor_dims(order))
+
+
 def shared_rank(encoding: Any) -> int | None:
     """Number of dims that a shared encoding orders, where it says; leading dims beyond them are stages."""
     encoding = downcast(encoding)
+    if isinstance(encoding, ttg.LinearSharedEncoding):
+        return integer(encoding.params[1])
     for cls, index in ((ttg.SwizzledSharedEncoding, 3), (ttg.PaddedSharedEncoding, 2), (ttg.PanelSharedEncoding, 4)):
         if isinstance(encoding, cls):
             return len(ints(encoding.params[index]))
@@ -430,6 +456,7 @@ _BUILDERS: dict[type, Callable[[tuple[int, ...], Any], LinearLayout]] = {
     ttg.SwizzledSharedEncoding: _swizzled_shared,
     ttg.PaddedSharedEncoding: _padded_shared,
     ttg.PanelSharedEncoding: _panel_shared,
+    ttg.LinearSharedEncoding: _linear_shared,
 }
 
 

@@ -153,6 +153,18 @@ class PaddedSharedEncoding(TTG.Attribute, name="padded_shared"):
         return PaddedSharedEncoding.get(_i32(interval), _i32(padding), _i32s(order))
 
 
+class LinearSharedEncoding(TTG.Attribute, name="linear_shared"):
+    """Shared memory by bases: ``offset`` is a flat array<i32> of rank-sized vectors, which the bits of an element's offset add (xor) to its
+    coordinates, lowest bit first. It is a bijection, and fits buffers of exactly one shape."""
+
+    offset: Any
+    rank: Any
+
+    @staticmethod
+    def of(offset: Sequence[Sequence[int]], rank: int) -> "LinearSharedEncoding":
+        return LinearSharedEncoding.get(_i32s([x for basis in offset for x in basis]), _i32(rank))
+
+
 # ------------------------------------------------------------------------------------------------------- types
 class MemDescType(TTG.Type, name="memdesc"):
     """A view of shared memory: shape, element type, shared encoding, and whether it may be written."""

@@ -16,7 +16,8 @@ Choices:
   (passes/split_dot.py); on a target without such rows they are computed by f32 rows or FMA, which is no less exact.
 - A dot whose A operand is another dot's result, untransposed, takes the form of its row under ``capabilities.extra["fed_rows"]``
   (row → row), if there is one: the same instruction with k in the order in which accumulators lie, so that nothing has to move.
-- k_width: what the instruction holds consecutively, or as many as make 32 bits of the narrower type that was loaded;
+- k_width: what the instruction holds consecutively, or as many as make 32 bits (``capabilities.extra["operand_bits"]``, if that is
+  there) of the narrower type that was loaded;
   ``capabilities.extra["k_pack"]`` times as many where the target's options ask for it.
 """
 
@@ -248,7 +249,10 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
         k_width = native_k_width(row)
         if not fed:
             narrow = min(_loaded_bits(function, dot.operands[0]), _loaded_bits(function, dot.operands[1]))
-            wide = max(32 // max(8, narrow), k_width * int(ctx.capabilities.extra.get("k_pack", 1)))
+            extra = ctx.capabilities.extra
+            wide = max(int(extra.get("operand_bits", 32)) // max(8, narrow), k_width * int(extra.get("k_pack", 1)))
+            if "operand_bits" in extra:  # as much of it as there is of k
+                wide = min(wide, k_width * (sizes[2] // row.k))
             if wide > k_width and sizes[2] >= row.k * (wide // k_width):
                 k_width = wide
     _explain(dot, row, (a.element, b.element, c.element), types, sizes, precision, ctx)

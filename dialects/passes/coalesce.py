@@ -6,7 +6,8 @@ whose order follows the contiguity of the pointers and whose threads hold runs o
 
 Where the target has no asynchronous copies, a load of 8- or 16-bit elements that feeds a dot and is not contiguous along k gets runs
 along k too: the thread then holds, for several rows of k, what it can write to shared memory as vectors along k, as the
-matrix instructions want to read them.
+matrix instructions want to read them. Where the target says how its memory works (``extra["shared_model"]``), by what that costs, and
+not for elements that it can transpose as it reads them.
 
 Ops on tensors of one shape and order get one run length, so that a kernel like y = f(x, w) needs no conversion: the longest
 that any of them can use, but at most what the widest vector holds of the largest element stored.
@@ -102,12 +103,30 @@ def _with_runs_along_k(shape: tuple[int, ...], run: int, dim: int, k: int, bits:
     return (min(run, share // along_k), along_k) if along_k > 1 else (longest, 1)
 
 
+def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int, crowded: bool) -> tuple[int, int]:
+    """As ``_with_runs_along_k`` for memory in which any layout can be had: the fewest loads and writes to shared memory together, and
+    among equals the longest loads; where registers are crowded no more loads than with the longest runs."""
+    share = max(1, prod(shape) // threads)
+    longest = min(run, share)
+    best = (share // longest + 2 * share, -longest, 1)
+    along_k = 2
+    while along_k * bits <= 128 and along_k <= min(shape[k], share):
+        most = min(run, share // along_k)
+        for n in (most >> i for i in range(most.bit_length())):
+            if n * bits >= 32 and not (crowded and share // n > share // longest):
+                writes = share // along_k * (2 if along_k * bits < 32 else 1)
+                best = min(best, (share // n + writes, -n, along_k))
+        along_k *= 2
+    return -best[1], best[2]
+
+
 def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[Node, Any]]:
     """The encoding of each memory op on tensors."""
     max_bits = int(ctx.capabilities.max_vector_bits)
     threads = ctx.num_warps * ctx.warp_size
     found: list[tuple[Node, tuple[tuple[int, ...], tuple[int, ...], int, int]]] = []
-    operands = {} if ctx.capabilities.async_copy_bytes or _is_crowded(function, threads, ctx) else _dot_operands(function)
+    model, crowded = ctx.capabilities.extra.get("shared_model"), _is_crowded(function, threads, ctx)
+    operands = {} if ctx.capabilities.async_copy_bytes or crowded and model is None else _dot_operands(function)
     wanted: dict[Any, int] = {}
     limit: dict[Any, int] = {}
     for node in function.nodes():
@@ -118,7 +137,7 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
             continue
         order = order_by_contiguity(axis.get(node.operands[0]).contiguity)
         k = operands.get(id(node), order[0])
-        turned = k != order[0] and info.pointee_bits < 32
+        turned = k != order[0] and info.pointee_bits < 32 and not (model is not None and info.pointee_bits in model.transposing)
         key = (info.shape, tuple(order), k, info.pointee_bits) if turned else (info.shape, tuple(order), -1, 0)
         found.append((node, key))
         wanted[key] = max(wanted.get(key, 1), _run_length(node, axis, order, max_bits))
@@ -133,7 +152,8 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
             size = [1] * len(shape)
             size[dims[0]] = n
             if k >= 0:
-                size[dims[0]], size[k] = _with_runs_along_k(shape, n, dims[0], k, bits, threads)
+                size[dims[0]], size[k] = (_with_runs_along_k(shape, n, dims[0], k, bits, threads) if model is None else
+                                          _runs_for(shape, n, k, bits, threads, crowded))
             encodings[key] = blocked_for(shape, size, list(dims), ctx.num_warps, ctx.warp_size)
     return [(node, encodings[key]) for node, key in found]
 

@@ -14,7 +14,8 @@ layout by ``ttg.convert_layout``. After: ::
 which is the shape that pipeline_loops turns into asynchronous copies. Operands computed in registers (P of attention) keep their
 convert_layout.
 
-The swizzle (vec, per_phase, max_phase) is the one with the fewest wavefronts of 128 bytes for the vectorised writes of the
+Where the target has a ``SharedModel`` (capabilities.extra["shared_model"]) any linear layout may be taken, by what it costs there
+(dialects/shared_layouts.py). Else, the swizzle (vec, per_phase, max_phase) is the one with the fewest wavefronts of 128 bytes for the vectorised writes of the
 load's layout and reads of the operand's layout together, counted exactly over GF(2); among equals the one under which tiles of
 eight rows of 16 bytes, which matrix-load instructions read, are free of conflicts, then the widest vectors.
 """
@@ -30,7 +31,8 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, erase_dead, functions, type_info
-from tilewright.dialects.encodings import integer, ints, to_linear_layout
+from tilewright.dialects.encodings import integer, ints, permuted_shared, to_linear_layout
+from tilewright.dialects.shared_layouts import cost_of, linear_candidate
 
 CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
                     "arith.fptosi", "arith.fptoui", "tt.fp_to_fp", "tt.bitcast", "arith.bitcast"))
@@ -143,10 +145,15 @@ def _best_swizzle(shape: tuple[int, ...], order: tuple[int, ...], bits: int, wri
 
 
 @lru_cache(maxsize=1024)
-def _shared_encoding(shape: tuple[int, ...], orders: tuple[tuple[int, ...], ...], bits: int, written: Any, read: Any) -> Any:
-    """The encoding of the buffer, in that of the ``orders`` which takes the fewest wavefronts and instructions."""
+def _shared_encoding(shape: tuple[int, ...], orders: tuple[tuple[int, ...], ...], bits: int, written: Any, read: Any, model: Any) -> Any:
+    """The encoding of the buffer, in that of the ``orders`` which takes the fewest wavefronts and instructions; where the target has a
+    model of its memory, a linear one if that is better."""
     (_, swizzle), order = min(((_best_swizzle(shape, o, bits, written, read), o) for o in orders), key=lambda found: found[0][0])
-    return ttg.SwizzledSharedEncoding.of(*swizzle, list(order))
+    swizzled = ttg.SwizzledSharedEncoding.of(*swizzle, list(order))
+    if model is None:
+        return swizzled
+    found, linear = linear_candidate(shape, written, read, bits, model)
+    return linear if found.total < cost_of(shape, written, read, swizzled, bits, model).total else swizzled
 
 
 @lru_cache(maxsize=1024)
@@ -211,8 +218,8 @@ def _rewrite(function: Function, value: Any, path: LoadPath, ctx: Any) -> None:
     # the operand's layout as one of the tensor that was loaded
     read = transposed(target.shape, target.encoding, inverse) if permuted else target.encoding
     k = path.permutation[len(order) - 1 - integer(target.encoding.params[0])]
-    encoding = _shared_encoding(source.shape, _orders(order, k, ctx), max(8, source.bits), source.encoding, read)
-    order = tuple(ints(encoding.params[3]))
+    encoding = _shared_encoding(source.shape, _orders(order, k, ctx), max(8, source.bits), source.encoding, read,
+                                ctx.capabilities.extra.get("shared_model"))
     anchor = function.def_node(value)
     assert anchor is not None
 
@@ -221,8 +228,7 @@ def _rewrite(function: Function, value: Any, path: LoadPath, ctx: Any) -> None:
 
     memory = insert("ttg.local_alloc", ttg.MemDescType.of(source.shape, source.element, encoding), loaded)
     if permuted:
-        vec, per_phase, max_phase = (ir.IntegerAttr(p).value for p in encoding.params[:3])
-        moved = ttg.SwizzledSharedEncoding.of(vec, per_phase, max_phase, [inverse[d] for d in order])
+        moved = permuted_shared(encoding, source.shape, path.permutation)
         memory = insert("ttg.memdesc_trans", ttg.MemDescType.of(target.shape, source.element, moved), memory,
                         {"order": ir.DenseI32ArrayAttr.get(list(path.permutation))})
     new = insert("ttg.local_load", ir.RankedTensorType.get(list(target.shape), source.element, target.encoding), memory)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tilewright.dialects.errors import UnsupportedArchError
+from tilewright.dialects.shared_model import SharedModel
 from tilewright.targets.amd.matrix_ops import fed_rows, rows_for
 from tilewright.targets.protocol import Capabilities
 
@@ -33,6 +35,14 @@ _ARCHS: dict[str, _Arch] = {
 }
 ARCHS = tuple(_ARCHS)
 
+# Lanes that a ds_read_b128 serves together: {0–3, 20–23} and its cosets on CDNA 3 and RDNA 3, {0–3, 12–15, 20–23, 24–27} on CDNA 4, in order on
+# RDNA 4. AMD's Composable Kernel documentation ("Understanding AMD GPU LDS and bank conflicts") gives CDNA's; the others were measured by
+# the amd-shark-ai project (docs/empirical-lds). Writes and narrower reads go by lanes in order. gfx90a and gfx1030 are taken to be like
+# their successors. ds_read_b64_tr_b16, _b8: CDNA 4 manual, "LDS transpose loads".
+_LIKE_CDNA3 = SharedModel(32, MappingProxyType({16: (1, 2, 20)}))
+_CDNA4 = SharedModel(64, MappingProxyType({16: (1, 2, 12, 20)}), MappingProxyType({16: 8, 8: 8}))
+_SHARED = {name: _CDNA4 if name == "gfx950" else SharedModel(32) if name.startswith("gfx12") else _LIKE_CDNA3 for name in _ARCHS}
+
 
 def resolve_arch(arch: int | str) -> str:
     """"gfx942", also with feature suffixes as the runtime reports them ("gfx942:sramecc+:xnack-")."""
@@ -48,4 +58,4 @@ def capabilities(arch: str) -> Capabilities:
     facts = _ARCHS[name]
     return Capabilities(arch=name, warp_size=facts.warp_size, max_shared_bytes=facts.lds_bytes, registers_per_thread=facts.vgprs,
                         matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8,
-                        extra={"fed_rows": fed_rows(name)})
+                        extra={"fed_rows": fed_rows(name), "shared_model": _SHARED[name], "operand_bits": 128})

@@ -27,7 +27,9 @@ def _target_machine(arch: str) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, opt=3, reloc="pic")
+    # halves of registers as registers of their own make LLVM move them one by one where v_perm_b32 joins two at once
+    features = "-real-true16" if arch.startswith("gfx11") else ""
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3, reloc="pic")
 
 
 def _optimised(llvm_ir: str, arch: str) -> Any:
@@ -39,10 +41,10 @@ def _optimised(llvm_ir: str, arch: str) -> Any:
     module.data_layout = str(machine.target_data)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
-    llvm.create_pass_builder(machine, options).getModulePassManager().run(module, llvm.create_pass_builder(machine, options))
-    return module
     # pairs of f32 (v_pk_mul_f32) pay on the rows and columns around matrix instructions; elsewhere pairing the 16-bit halves costs more moves than it saves
     options.slp_vectorization = "llvm.amdgcn.mfma." in llvm_ir
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(module, llvm.create_pass_builder(machine, options))
+    return module
 
 
 def optimise(llvm_ir: str, arch: str) -> str:

@@ -11,6 +11,7 @@ from tilewright.dialects.lowering.builder import ORDERINGS
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.targets.amd.capabilities import capabilities
+from tilewright.targets.amd.lower_matrix_load import load_transposed
 
 _AXES = "xyz"
 _SCOPES = {"cta": "workgroup", "gpu": "agent", "sys": ""}
@@ -32,8 +33,8 @@ class AmdHooks(TargetHooks):
         self.arch, self.options = arch, options
         self.capabilities = capabilities(arch)
         self.warp_size = self.capabilities.warp_size
-        self._made: dict[str, Any] = {}
         self.native_bf16_conversion = arch == "gfx950"  # v_cvt_pk_bf16_f32; LLVM's own sequence elsewhere is longer than ours
+        self._made: dict[str, Any] = {}
 
     # -- kernel
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
@@ -42,6 +43,8 @@ class AmdHooks(TargetHooks):
         pairs = [("amdgpu-ieee", "false"), ("amdgpu-flat-work-group-size", f"{threads},{threads}"), ("uniform-work-group-size", "true")]
         if self.options.waves_per_eu:
             pairs.append(("amdgpu-waves-per-eu", str(self.options.waves_per_eu)))
+        if "memory-bound-attention" in self.options.schedule_hint:
+            pairs.append(("amdgpu-sched-strategy", "iterative-ilp"))
         func.attributes["passthrough"] = ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in pairs])
 
     # -- indices
@@ -160,6 +163,11 @@ class AmdHooks(TargetHooks):
         if pred is None:
             return run()
         return b.if_then_else(pred, run, lambda: b.zero(value.type))[0]
+
+    # -- shared memory
+    def load_matrix(self, b: Any, plan: Any) -> list[Any] | None:
+        bytes_ = self.capabilities.extra["shared_model"].transposing.get(plan.element_bits)
+        return None if bytes_ is None else load_transposed(b, plan, bytes_)
 
     # -- matrix instructions
     def mma(self, b: Any, row: MatrixOp, a: Sequence[Any], bv: Sequence[Any], c: Sequence[Any]) -> list[Any]:

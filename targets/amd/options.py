@@ -11,9 +11,11 @@ from tilewright.dialects.errors import ArgumentError
 class AmdOptions:
     """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: waves a SIMD unit at least,
     for which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions
-    (0: by the tile). kpack: 1 or 2, times as many k a lane reads at once of operands in shared memory. enable_fp_fusion: a·b+c
+    (0: by the tile). kpack: 1 or 2, the instructions' k that a lane holds
+    one after another, at least (operands are read 128 bits at a time in any case). enable_fp_fusion: a·b+c
     may become one rounding. buffer_ops: tiles may be loaded and stored by buffer instructions; a launch whose arguments forbid it runs the
-    version compiled with buffer_ops=False. What depends on the architecture is checked by ``check_options``."""
+    version compiled with buffer_ops=False. schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the
+    products of a loop) and "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism). What depends on the architecture is checked by ``check_options``."""
 
     num_warps: int = 4
     num_stages: int = 2
@@ -23,6 +25,7 @@ class AmdOptions:
     kpack: int = 1
     enable_fp_fusion: bool = True
     buffer_ops: bool = True
+    schedule_hint: str = "none"
     debug: bool = False
     sanitize_overflow: bool = False
     default_dot_input_precision: str = "ieee"
@@ -36,6 +39,10 @@ class AmdOptions:
             raise ArgumentError("num_ctas must be 1: AMD GPUs have no clusters of work-groups")
         if self.matrix_instr_nonkdim not in (0, 16, 32):
             raise ArgumentError(f"matrix_instr_nonkdim is {self.matrix_instr_nonkdim}; allowed are 0 (automatic), 16, 32")
+        hints = self.schedule_hint.split(",")
+        if hints != ["none"] and not set(hints) <= {"attention", "memory-bound-attention"}:
+            raise ArgumentError(f'schedule_hint is {self.schedule_hint!r}; allowed are "none", "attention", "memory-bound-attention", or both of these '
+                                "with a comma between")
         if self.kpack not in (1, 2):
             raise ArgumentError(f"kpack is {self.kpack}; allowed are 1 and 2")
 

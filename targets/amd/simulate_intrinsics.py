@@ -183,6 +183,23 @@ def _wmma(arch: str) -> Factory:
     return make
 
 
+# ------------------------------------------------------------------------------------------------- shared memory
+def _read_transposed(bits: int) -> Factory:
+    """ds_read_b64_tr_b16 and _b8 (CDNA 4 manual, LDS transpose loads): in each 16 lanes the words that are addressed, put one after
+    another, are rows of 16 elements; lane i receives column i, from the first row to the last."""
+    def make(info: CallInfo) -> Callable[..., Array]:
+        def run(m: Machine, address: Array) -> Array:
+            m.require_full_warps("ds_read_tr")
+            words = np.ascontiguousarray(m.load_bytes(address, 8, 3, np.ones(m.num_threads, bool), 8))
+            rows = words.view(np.uint16 if bits == 16 else np.uint8).reshape(m.num_threads // 16, 64 // bits, 16)
+            columns = np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(m.num_threads, -1)
+            return columns if bits == 16 else columns.view(np.uint32)
+
+        return run
+
+    return make
+
+
 # --------------------------------------------------------------------------------------------------------- lanes
 def _source(m: Machine, value: Array, lane: Array, what: str) -> Array:
     """``value`` of each thread's lane number ``lane`` in its own wave."""
@@ -321,6 +338,7 @@ def semantics(arch: str, implicit_arguments: Array) -> dict[Any, Factory]:
         "llvm.amdgcn.s.barrier": _barrier, "llvm.amdgcn.sched.barrier": _nothing, "llvm.amdgcn.s.setprio": _nothing,
         "llvm.amdgcn.mbcnt.lo": _mbcnt(False), "llvm.amdgcn.mbcnt.hi": _mbcnt(True),
         "llvm.amdgcn.ds.swizzle": _swizzle, "llvm.amdgcn.ds.bpermute": _bpermute,
+        "llvm.amdgcn.ds.read.tr16.b64.v4i16": _read_transposed(16), "llvm.amdgcn.ds.read.tr8.b64.v2i32": _read_transposed(8),
         "llvm.amdgcn.permlanex16.i32": _permlanex16, "llvm.amdgcn.perm": _perm,
         "llvm.amdgcn.update.dpp.i32": _dpp, "llvm.amdgcn.mov.dpp.i32": _dpp,
         "llvm.amdgcn.exp2.f32": _float32(np.exp2), "llvm.amdgcn.log.f32": _float32(np.log2),

@@ -96,10 +96,10 @@ def test_waves_per_eu_limits_registers():
     assert limited.registers <= 128 < free
 
 
-def test_kpack_reads_more_at_once():
-    texts = [compile_matmul("gfx942", kpack=k).asm["ttgir"] for k in (1, 2)]
+def test_operands_are_read_128_bits_at_a_time_and_more_with_kpack():
+    texts = [compile_matmul(arch, kpack=k).asm["ttgir"] for arch, k in (("gfx942", 1), ("gfx950", 1), ("gfx950", 2))]
     widths = [{int(w) for w in re.findall(r"#ttg\.dot_op<\d : i32, #mma\w*, (\d+) : i32>", t)} for t in texts]
-    assert widths == [{4}, {8}]
+    assert widths == [{8}, {8}, {16}]  # the instructions hold 4 and 8 consecutive k
 
 
 @pytest.mark.parametrize("options", [dict(matrix_instr_nonkdim=32), dict(kpack=2), dict(matrix_instr_nonkdim=16, kpack=2)])
