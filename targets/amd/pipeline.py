@@ -29,7 +29,9 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         stages = stages.insert_before("accelerate_dot", lazy_pass("apply_matrix_options", f"{_PASSES}.apply_matrix_options:run"))
     if options.buffer_ops:
         stages = stages.insert_before("allocate_shared_memory", lazy_pass("convert_to_buffer_ops", f"{_PASSES}.convert_to_buffer_ops:run"))
-    return stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
+    stages = stages.insert_after("insert_barriers", lazy_pass("schedule_dot_loops", f"{_PASSES}.schedule_dot_loops:run"))
+    stages = stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
+    return stages.insert_after("order_shared_accesses", lazy_pass("fit_registers", f"{_PASSES}.fit_registers:run"))
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
