@@ -149,9 +149,8 @@ def lower_buffer_store(ctx: Any, op: Any) -> None:
 
 def _hint(name: str, *attributes: str) -> Lowering:
     def lower(ctx: Any, op: Any) -> None:
-        b = ctx.b
-        b.call_intrinsic(name, None, [b.int_type(ir.IntegerAttr(op.attributes[a]).type.width) and b.const(
-            ir.IntegerAttr(op.attributes[a]).type, ir.IntegerAttr(op.attributes[a]).value) for a in attributes])
+        numbers = [ir.IntegerAttr(op.attributes[a]) for a in attributes]
+        ctx.b.call_intrinsic(name, None, [ctx.b.const(n.type, n.value) for n in numbers])
 
     return lower
 
@@ -161,5 +160,6 @@ LOWERINGS: Mapping[str, Lowering] = {
     "amdg.buffer_store": lower_buffer_store,
     "amdg.sched_barrier": _hint("llvm.amdgcn.sched.barrier", "mask"),
     "amdg.sched_group_barrier": _hint("llvm.amdgcn.sched.group.barrier", "mask", "size", "group"),
+    "amdg.iglp_opt": _hint("llvm.amdgcn.iglp.opt", "variant"),
     "amdg.setprio": _hint("llvm.amdgcn.s.setprio", "priority"),
 }

@@ -56,6 +56,12 @@ class SchedGroupBarrierOp(AMDG.Operation, name="sched_group_barrier"):
     group: Any
 
 
+class IglpOptOp(AMDG.Operation, name="iglp_opt"):
+    """LLVM's own order ``variant`` (i32) for the instructions around it (llvm.amdgcn.iglp.opt)."""
+
+    variant: Any
+
+
 class SetPrioOp(AMDG.Operation, name="setprio"):
     """Raise or lower the wave's priority for issue: 0 to 3 (s_setprio)."""
 
