@@ -20,6 +20,7 @@ from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.host_recipe import Host, Refused
 from tilewright.dialects.analysis.polynomial import Atom, Poly
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes.dce_cse import cse, dce
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.amd.buffers import MOST_BYTES, WIDEST
@@ -30,10 +31,23 @@ _REACH = "rows that a mask cuts off must not reach into each other"
 _EVALUATED = frozenset(("arg", "program_id", "num_programs", "dim", "loop", "div", "rem", "min", "max"))
 
 
+_COPY = "ttg.async_copy_global_to_local"
+
+
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
+    _run(module, ctx, ("tt.load", "tt.store"))
+
+
+def run_copies(module: Any, ctx: PassContext) -> None:
+    """As ``run``, of asynchronous copies, after the shared passes that know them: they become amdg.buffer_load_to_local. Raises
+    VariantNeeded where one must stay: without the instruction that loads to LDS a copy cannot run on."""
+    _run(module, ctx, (_COPY,))
+
+
+def _run(module: Any, ctx: PassContext, names: tuple[str, ...]) -> None:
     for function in functions(module):
-        if "tt.kernel" in function.root.op.attributes and _Converter(function, ctx).run():
+        if "tt.kernel" in function.root.op.attributes and _Converter(function, ctx, names).run():
             cse(function)
             dce(function)
 
@@ -48,8 +62,8 @@ class _Mask(NamedTuple):
 class _Converter:
     """Converts the accesses of one kernel."""
 
-    def __init__(self, function: Function, ctx: PassContext):
-        self.function = function
+    def __init__(self, function: Function, ctx: PassContext, names: tuple[str, ...]):
+        self.function, self.names = function, names
         self.axis = AxisInfoAnalysis(function=function)
         self.affine = Affine(function, whole_remainders=True)
         self.split = Splitter(function)
@@ -58,7 +72,7 @@ class _Converter:
 
     def run(self) -> int:
         """How many accesses were converted."""
-        accesses = [n for n in self.function.nodes() if n.name in ("tt.load", "tt.store") and type_info(n.operands[0].type).shape is not None]
+        accesses = [n for n in self.function.nodes() if n.name in self.names and type_info(n.operands[0].type).shape is not None]
         converted = 0
         for node in accesses:
             mark = self.host.mark()
@@ -67,6 +81,8 @@ class _Converter:
                 converted += 1
             except (NotAffine, Refused, Unsplit) as e:
                 self.host.forget(mark)
+                if node.name == _COPY:
+                    raise VariantNeeded({"async_copy": False}, f"a load cannot go to LDS directly: {e}") from None
                 self.ctx.explain(node.op, node.name[3:], "pointer", str(e))
         return converted
 
@@ -74,7 +90,8 @@ class _Converter:
         """Raises NotAffine, Refused or Unsplit where the access must stay as it is."""
         store = node.name == "tt.store"
         pointer = node.operands[0]
-        mask = node.operands[2] if store and len(node.operands) > 2 else node.operands[1] if not store and len(node.operands) > 1 else None
+        place = 1 if node.name == "tt.load" else 2
+        mask = node.operands[place] if len(node.operands) > place else None
         if not store and node.bool_attr("is_volatile"):
             raise Refused("it is volatile")
         if node.str_attr("cache") not in ("none", "ca", "cg", "cs", "wb", ""):
@@ -96,7 +113,8 @@ class _Converter:
         shape = type_info(pointer.type).shape or ()
         vector = [self.axis.vector_elements(pointer, d, mask) for d in range(len(shape))]
         covered = self._mask(node, mask, lane.poly, size) if mask is not None else _Mask(None, None)
-        self.ctx.explain(node.op, f"{node.name[3:]} of argument {base}", "buffer", "its offsets are proven to fit 31 bits, or checked at the launch")
+        self.ctx.explain(node.op, f"{node.name[3:]} of argument {base}" if node.name != _COPY else f"load of argument {base}",
+                         "buffer" if node.name != _COPY else "buffer, to LDS", "its offsets are proven to fit 31 bits, or checked at the launch")
         self._rewrite(node, parts.scalar, parts.lane, covered, vector, mask)
 
     def _flat(self, pointer: Any) -> Split | None:
@@ -176,7 +194,10 @@ class _Converter:
     def _row_limit(self, node: Node, part: Any, lane: Poly, size: int, others: list[Any]) -> tuple[Any, bool]:
         """Bytes below which ``row · stride + column`` lies exactly where ``row < bound``, in elements for which ``others`` hold; whether it
         matters that they do. Raises where there is no such number, or that is not known."""
-        (condition,) = self.affine.conditions(part)
+        conditions = list(self.affine.conditions(part))
+        if len(conditions) != 1:  # x != 0 or a loaded mask says nothing about a bound; others say two things
+            raise Refused("a mask that is not one bound")
+        condition = conditions[0]
         bound = lane - condition.poly  # where the rows are all of the offset
         stride, column = Poly.const(1), Poly.const(0)
         if any(_of_tile(a) for a in bound.atoms()):
@@ -185,6 +206,8 @@ class _Converter:
             stride, column = _factor(lane, row)
         low, high = (condition.poly + bound).range()
         rests = self._apart(stride, column, others) if column else False
+        if not column:  # row < bound is row · stride < bound · stride for positive strides only
+            self._guard(stride, 1, MOST_BYTES, _REACH)
         for fact in sorted(condition.facts, key=repr):
             self._fact(fact, "a mask: ")
         factor = self._stride_value(node, stride)
@@ -290,6 +313,12 @@ class _Converter:
         if node.name == "tt.store":
             attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 1, *given])
             self.function.insert_before(node, "amdg.buffer_store", [], [node.operands[1], scalar, lane, *optional], attributes)
+            self.function.erase(node)
+            return
+        if node.name == _COPY:
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 1, *given])
+            token = self._op(node, "amdg.buffer_load_to_local", node.results[0].type, [node.operands[1], scalar, lane, *optional], attributes)
+            self.function.replace_uses(node.results[0], token)
             self.function.erase(node)
             return
         attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, *given])
