@@ -221,7 +221,7 @@ def _load(old: bool, form: t.Format, name: str) -> Callable[[Instruction, Decode
 
 
 def _lds_load(ins: Instruction, ctx: DecodeContext, name: str) -> Step:
-    """To LDS, see global_ops.lds_target; a lane out of range writes 0."""
+    """To LDS, see global_ops.lds_target; a lane out of range writes 0 (Triton relies on it, says its documentation of buffer_load_to_shared)."""
     form = global_ops.LDS_LOADS.get(name)
     if form is None or ctx.generation != 9:
         raise ctx.unknown(ins, "a load to LDS")
