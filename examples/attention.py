@@ -101,7 +101,7 @@ def cases(device: str, use_numpy: bool):
                 # at most 1.2 times the error of the float64 result rounded to the output's type, plus 1e-3
                 bound = 1.2 * float(np.linalg.norm(common.rounded(ref, q) - ref) / np.linalg.norm(ref)) + 1e-3
                 yield Case(f"attention {dtype} {heads}x{n_ctx}x{dim}{' causal' if causal else ''}", partial(attention, q, k, v, causal),
-                           lambda ref=ref: ref, bound)
+                           lambda ref=ref: ref, bound, common.error)
 
 
 def tilewright_cases(device: str):

@@ -101,7 +101,7 @@ def cases(device: str, use_numpy: bool):
                 bound = 1.2 * common.error(common.rounded(ref, q), ref) + 1e-3
                 run = partial(attention, q, k, v, causal, device_descriptors=causal, warp_specialize=causal)
                 yield Case(f"attention {dtype} {heads}x{n_ctx}x{dim}{' causal' if causal else ''}, descriptors of the {'device' if causal else 'host'}",
-                           run, lambda ref=ref: ref, bound)
+                           run, lambda ref=ref: ref, bound, common.error)
 
 
 def tilewright_cases(device: str):

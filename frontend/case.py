@@ -20,20 +20,6 @@ CASES = "tilewright_cases"  # the function's name in the file
 _OWN = frozenset({"tilewright", "numpy", "torch"})  # their own scratch arrays are left as they are
 
 
-@dataclass(frozen=True)
-class Case:
-    """One thing to run on every target.
-
-    run(): launches, and returns the output: an array (torch or numpy), or a tuple of them; it allocates them, so that what a kernel leaves
-    unwritten is seen (``poisoned_memory``). reference(): the same in float64, from the same inputs. tolerance: the largest ``max_error``.
-    """
-
-    name: str
-    run: Callable[[], Any]
-    reference: Callable[[], Any]
-    tolerance: float
-
-
 def float64(x: Any) -> Any:
     """An array of torch or numpy, or a number, as a numpy array of float64."""
     import numpy as np
@@ -71,6 +57,22 @@ def max_error(out: Any, reference: Any) -> float:
             return error
         worst = max(worst, error)
     return worst
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to run on every target.
+
+    run(): launches, and returns the output: an array (torch or numpy), or a tuple of them; it allocates them, so that what a kernel leaves
+    unwritten is seen (``poisoned_memory``). reference(): the same in float64, from the same inputs. tolerance: the largest error that is right.
+    measure(output, reference): the error, ``max_error`` unless another is given (a norm, say).
+    """
+
+    name: str
+    run: Callable[[], Any]
+    reference: Callable[[], Any]
+    tolerance: float
+    measure: Callable[[Any, Any], float] = max_error
 
 
 def _poison(array: Any) -> Any:

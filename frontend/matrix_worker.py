@@ -213,13 +213,13 @@ class Worker:
         self.write({"event": "case", "name": name, "error": None, "tolerance": None, "message": "", "seconds": time.perf_counter() - start, **result})
 
     def _case(self, case: Any) -> Mapping[str, Any]:
-        from tilewright.case import max_error, poisoned_memory
+        from tilewright.case import poisoned_memory
 
         with poisoned_memory():
             out = case.run()
         if self.where == COMPILED:
             return {"status": "compiled"}
-        error = max_error(out, case.reference())
+        error = float(case.measure(out, case.reference()))
         good = error <= case.tolerance  # not of NaN
         message = "" if good else ("an element is NaN where the reference is not: was it written?" if error != error else
                                    f"the error is {error:.3g}; at most {case.tolerance:.3g} is right")

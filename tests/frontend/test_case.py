@@ -59,4 +59,4 @@ def test_new_torch_memory_is_poisoned():
 
 def test_a_case_is_data():
     case = Case("a", lambda: 1, lambda: 2, 0.5)
-    assert (case.name, case.run(), case.reference(), case.tolerance) == ("a", 1, 2, 0.5)
+    assert (case.name, case.run(), case.reference(), case.tolerance, case.measure) == ("a", 1, 2, 0.5, max_error)

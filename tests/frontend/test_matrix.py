@@ -40,6 +40,7 @@ BAD = GOOD + """
         yield Case("unwritten", lambda: launch(99), lambda: 2 * X.astype(float), 1e-6)
         yield Case("off", launch, lambda: 2.5 * X.astype(float), 1e-6)
         yield Case("raises", lambda: [][0], lambda: 0, 1e-6)
+        yield Case("measured", launch, lambda: 2 * X.astype(float), 1e-6, measure=lambda out, ref: 0.5)
         yield Case("after", launch, lambda: 2 * X.astype(float), 1e-6)
 """
 DIES = GOOD + """
@@ -89,9 +90,11 @@ def test_every_failure_is_a_row_and_the_others_go_on(folder, capsys):
     assert cli.main(["matrix", write(BAD), "--targets", "cpu", "--json", "-"]) == 1
     data = json.loads(capsys.readouterr().out)
     cases = {c["name"]: c for c in data["targets"][0]["cases"]}
-    assert {n: c["status"] for n, c in cases.items()} == {"doubled": "passed", "unwritten": "failed", "off": "failed", "raises": "failed", "after": "passed"}
+    assert {n: c["status"] for n, c in cases.items()} == {"doubled": "passed", "unwritten": "failed", "off": "failed", "raises": "failed", "measured": "failed",
+                                                             "after": "passed"}
     assert cases["unwritten"]["error"] == "nan" and "was it written?" in cases["unwritten"]["message"]
     assert cases["off"]["error"] == pytest.approx(0.2) and "at most 1e-06" in cases["off"]["message"]
+    assert cases["measured"]["error"] == 0.5
     assert cases["raises"]["message"].startswith("IndexError: list index out of range\nat mine.py:")
 
 
@@ -134,8 +137,8 @@ def test_cases_are_chosen_by_name(folder):
 def test_compile_only(folder, capsys):
     assert cli.main(["matrix", write(BAD.replace("[][0]", "launch()")), "--targets", "amd:gfx90a", "--compile-only", "--junit", "o.xml"]) == 0
     out = capsys.readouterr().out
-    assert "compiled only" in out and "5/5" in out and "amd:gfx90a: --compile-only was given" in out
-    assert len(ElementTree.parse("o.xml").getroot().findall("testsuite/testcase/skipped")) == 5
+    assert "compiled only" in out and "6/6" in out and "amd:gfx90a: --compile-only was given" in out
+    assert len(ElementTree.parse("o.xml").getroot().findall("testsuite/testcase/skipped")) == 6
 
 
 def test_a_kernel_without_cases(folder):
