@@ -216,3 +216,22 @@ def test_fp8_dot(monkeypatch, target, kinds):
             assert error(c, tables[i][a] @ tables[j][b]) < 1e-6
             names = ("fp8", "bf8")[i], ("fp8", "bf8")[j]
             assert re.search(rf"v_(?:mfma|wmma)_f32_\d+x\d+x\d+_(?:{names[0]}_{names[1]}|{names[1]}_{names[0]})\b", kernel.asm["amdgcn"])
+
+
+@tilewright.jit
+def roots_kernel(x, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    tl.store(out + i, tl.sqrt(v))
+    tl.store(out + N + i, tl.rsqrt(v))
+
+
+def test_roots_of_subnormals(arch):
+    """v_sqrt_f32 and v_rsq_f32 take them for 0."""
+    x = np.concatenate([np.geomspace(2.0**-149, 2.0**-120, 57), [2.0**-126, np.nextafter(np.float32(2.0**-126), np.float32(0)), 0.0, -0.0, np.inf, 1.0, 4.0]]).astype(np.float32)
+    out = np.full((2, 64), np.nan, np.float32)
+    roots_kernel[(1,)](x, out, 64)
+    with np.errstate(divide="ignore"):
+        expected = np.stack([np.sqrt(x.astype(np.float64)), 1 / np.sqrt(x.astype(np.float64))])
+    np.testing.assert_allclose(out, expected, rtol=3e-7)
+    assert np.signbit(out[0, 60]) and not np.signbit(out[0, 59])
