@@ -43,6 +43,7 @@ def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
 
 def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
     from tilewright.targets.amd.emit import emit_amdgcn, matrix_instructions, resource_usage
+    from tilewright.targets.amd.launch_guards import WITHOUT_BUFFERS
 
     ctx.metadata["llir"] = llvm_ir  # the object is made from a fresh parse of the same module
     text = emit_amdgcn(llvm_ir, ctx.arch)
@@ -50,6 +51,8 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
     ctx.metadata.update({k: usage[k] for k in ("registers", "spills", "agprs", "sgprs", "sgpr_spills", "scratch_bytes") if k in usage})
     ctx.metadata["warp_size"] = ctx.warp_size
     ctx.metadata["matrix_instructions"] = matrix_instructions(text)
+    if (ctx.metadata.get("host") or {}).get("guards"):
+        ctx.metadata["launch_variants"] = [WITHOUT_BUFFERS]
     if usage.get("spills"):
         ctx.explain(None, "registers", f"{usage['spills']} of a lane's are kept in scratch memory",
                     f"{ctx.arch} has {ctx.capabilities.registers_per_thread} for {ctx.num_warps} waves a program; a smaller tile, more warps or fewer "
