@@ -83,7 +83,11 @@ def write_bundle(path: str, kernels: Sequence[Sequence[CompiledKernel]]) -> dict
             entry = {"target": plugin.name, "arch": arch, "options": _plain(kernel.given), **_entry(kernel, folder, contents.__setitem__), "variants": []}
             if _is_host(plugin, arch):
                 entry["made_on"] = plugin.fingerprint()
-            for j, options in enumerate(kernel.metadata._asdict().get("launch_variants") or ()):
+            facts = kernel.metadata._asdict()
+            if (facts.get("host") or {}).get("guards") and not facts.get("launch_variants"):
+                raise BundleError(f"{kernel.name} for {kernel.selection} is checked at each launch, and the target does not tell (metadata launch_variants) "
+                                  "what is launched where a check fails")
+            for j, options in enumerate(facts.get("launch_variants") or ()):
                 variant = kernel.variant(options)
                 entry["variants"].append({"options": dict(options), **_entry(variant, f"{folder}/{j}", contents.__setitem__)})
             listed["code"].append(entry)

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tilewright
 from tilewright import cli
+from tilewright.bundle import write_bundle
 from tilewright.dialects.errors import ArgumentError, BundleError
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import LaunchSignatureError
@@ -186,31 +188,56 @@ def test_mistakes(made, capsys, arguments, text):
     assert text in capsys.readouterr().err
 
 
-def test_versions_that_a_launch_may_ask_for_are_inside(tmp_path):
-    """On sm_90a a matmul of bulk copies asks for the version without, where an address is not aligned."""
-    (tmp_path / "kernels.py").write_text(textwrap.dedent("""
-        import tilewright as triton
-        import tilewright.language as tl
+PRODUCT = """
+    import tilewright as triton
+    import tilewright.language as tl
 
-        @triton.jit
-        def product(a, b, c, M, N, K, sa, sb, sc, BLOCK: tl.constexpr, BK: tl.constexpr):
-            i, j, k = tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, BK)
-            acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-            for s in range(0, K, BK):
-                x = tl.load(a + i[:, None] * sa + (s + k)[None, :], mask=(i[:, None] < M) & ((s + k)[None, :] < K), other=0.0)
-                y = tl.load(b + (s + k)[:, None] * sb + j[None, :], mask=((s + k)[:, None] < K) & (j[None, :] < N), other=0.0)
-                acc = tl.dot(x, y, acc)
-            tl.store(c + i[:, None] * sc + j[None, :], acc, mask=(i[:, None] < M) & (j[None, :] < N))
-    """))
+    @triton.jit
+    def product(a, b, c, M, N, K, sa, sb, sc, BLOCK: tl.constexpr, BK: tl.constexpr):
+        i, j, k = tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, BK)
+        acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+        for s in range(0, K, BK):
+            x = tl.load(a + i[:, None] * sa + (s + k)[None, :], mask=(i[:, None] < M) & ((s + k)[None, :] < K), other=0.0)
+            y = tl.load(b + (s + k)[:, None] * sb + j[None, :], mask=((s + k)[:, None] < K) & (j[None, :] < N), other=0.0)
+            acc = tl.dot(x, y, acc)
+        tl.store(c + i[:, None] * sc + j[None, :], acc, mask=(i[:, None] < M) & (j[None, :] < N))
+"""
+
+
+def test_versions_that_a_launch_may_ask_for_are_inside(tmp_path, monkeypatch):
+    """On sm_90a a matmul of bulk copies asks for the version without, where an address is not aligned; gfx942 for the one without buffer
+    instructions, where rows reach into each other."""
+    (tmp_path / "kernels.py").write_text(textwrap.dedent(PRODUCT))
     path = tmp_path / "product.tw"
-    assert cli.main(["compile", f"{tmp_path}/kernels.py:product", "--target", "nvidia:sm_90a", "--bundle", str(path),
+    assert cli.main(["compile", f"{tmp_path}/kernels.py:product", "--target", "nvidia:sm_90a,amd:gfx942", "--bundle", str(path),
                      "--signature", "*fp16,*fp16,*fp32:16,i32,i32,i32,i32,i32,i32,64,64"]) == 0
     with zipfile.ZipFile(path) as archive:
-        entry, = json.loads(archive.read("index.json"))["specialisations"][0]["code"]
-    wanted = entry["metadata"].get("launch_variants") or []
-    assert wanted and [v["options"] for v in entry["variants"]] == wanted
+        code = json.loads(archive.read("index.json"))["specialisations"][0]["code"]
+    for entry in code:
+        wanted = entry["metadata"].get("launch_variants") or []
+        assert wanted and [v["options"] for v in entry["variants"]] == wanted, entry["target"]
     bundle = tilewright.load_bundle(path)
     kernel = bundle.specialisations[0].kernel(tilewright.targets.registry.parse("nvidia:sm_90a:sim"))
-    assert "ptx" in kernel.variant(wanted[0]).asm and kernel.variant(wanted[0]).hash != kernel.hash
+    assert "ptx" in kernel.variant(wanted_of(code[0])).asm and kernel.variant(wanted_of(code[0])).hash != kernel.hash
     with pytest.raises(BundleError, match="speed=9, which the bundle does not hold"):
         kernel.variant({"speed": 9})
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "amd:gfx942:sim")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    for strides in (64, 0):  # rows of a that are one row: their masks cannot be left to the hardware's bounds
+        c = np.full((64, 64), np.nan, np.float32)
+        bundle[(1,)](a, b, c, 64, 64, 64, strides, 64, 64)
+        used = a if strides else np.broadcast_to(a[0], (64, 64))
+        assert np.allclose(c, used.astype(np.float32) @ b.astype(np.float32), atol=0.05)
+
+
+def wanted_of(entry):
+    return entry["metadata"]["launch_variants"][0]
+
+
+def test_a_check_without_an_answer_is_not_bundled(tmp_path):
+    kernel = SimpleNamespace(asm={"bin": b""}, given={}, name="k", selection=SimpleNamespace(plugin=SimpleNamespace(name="t", binary_stage="bin"), arch="a"),
+                             metadata=SimpleNamespace(_asdict=lambda: {"host": {"guards": [{}]}}),
+                             src=SimpleNamespace(name="k", types=list, fn=SimpleNamespace(arg_names=[]), constants={}, attrs={}))
+    with pytest.raises(BundleError, match="does not tell .metadata launch_variants. what is launched where a check fails"):
+        write_bundle(str(tmp_path / "x"), [[kernel]])
