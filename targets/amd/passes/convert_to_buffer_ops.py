@@ -211,8 +211,8 @@ class _Converter:
         for fact in sorted(condition.facts, key=repr):
             self._fact(fact, "a mask: ")
         factor = self._stride_value(node, stride)
-        # a bound that the arguments decide can be checked before the launch; others are brought between 0 and the tile's rows
-        clamped = not bound.uniform
+        # a bound that is a size can be checked before the launch; others, also what is left of a size, are brought between 0 and the rows
+        clamped = not (bound.uniform and all(c > 0 for c in bound.terms.values()))
         if clamped and (low < 0 or high == float("inf")):
             raise Refused("rows without bounds")
         if clamped:
