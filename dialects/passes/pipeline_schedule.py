@@ -15,6 +15,7 @@ from tilewright.dialects.passes.dce_cse import is_pure
 from tilewright.dialects.pipeline import PassContext
 
 ALLOC = "ttg.local_alloc"
+BY_LANE = "async_copies_by_lane"  # of Capabilities.extra: a warp's copy is one run of shared memory, a lane's vector after another's
 # between a load and the dot that it feeds
 _ON_THE_WAY = frozenset((ALLOC, "ttg.local_load", "ttg.memdesc_trans", "ttg.convert_layout", "tt.trans", "tt.fp_to_fp", "tt.bitcast",
                          "tt.reshape", "arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp",
@@ -239,6 +240,8 @@ class Scheduler:
             node = self.function.def_node(load.operands[2])
             if node is None or node.name != "arith.constant" or fold_constants.attribute_value(node.attr("value")) != 0:
                 return False
+        if self.ctx.capabilities.extra.get(BY_LANE) and not copies_by_lane(load, alloc, max(sizes)):
+            return False
         return copy_bytes(self._axis(), load, alloc) in sizes
 
     def _axis(self) -> AxisInfoAnalysis:
@@ -289,6 +292,16 @@ class Scheduler:
             return 2
         threads = self.ctx.num_warps * self.ctx.warp_size
         return max(1, available // (accumulators + 40 * threads))  # besides them a thread has addresses and the like
+
+
+def copies_by_lane(load: Node, alloc: Node, size: int) -> bool:
+    """Whether the buffer holds each warp's vectors of ``size`` bytes lane by lane, as some targets' copies write them."""
+    type_ = alloc.results[0].type
+    layout, shared = encodings.layout_of(load.results[0].type), encodings.to_linear_layout(tuple(type_.shape), type_.encoding)
+    low = (size * 8 // encodings.storage_bits(type_.element_type)).bit_length() - 1
+    lanes = layout.columns("lane")
+    return not isinstance(type_.encoding, ttg.PaddedSharedEncoding) and layout.columns("register")[:low] == shared.flat_columns[:low] \
+        and lanes == shared.flat_columns[low:low + len(lanes)]
 
 
 def copy_bytes(axis: AxisInfoAnalysis, load: Node, alloc: Node) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 MOST_BYTES = 2**31 - 16
 OUTSIDE = 2**31
 WIDEST = 16  # bytes of one access
+COPY_BYTES = 16  # bytes a lane of a load that goes to LDS (gfx950)
 # Word 3. The data format only has to be a valid one for raw accesses: 32-bit float. RDNA: bit 24 is 1 on gfx10 (and ignored after), and
 # bits 28-29 are 3: compare the offset, not an index (RDNA 3 ISA manual, table "Buffer Resource Constant").
 _FORMAT = 7 << 12 | 4 << 15
@@ -27,3 +28,8 @@ def streaming(arch: str) -> int:
     if arch.startswith("gfx12"):
         return 1  # TH_NT
     return 3 if arch == "gfx90a" else 2 if arch.startswith("gfx10") else 6  # glc slc; slc; slc dlc
+
+
+def waitcnt(vm: int = 63, lgkm: int = 15) -> int:
+    """s_waitcnt's operand on GFX9 (CDNA 3 ISA manual, section 4.4): at most so many loads, and LDS or scalar accesses, may be left."""
+    return vm & 15 | 7 << 4 | lgkm << 8 | vm >> 4 << 14

@@ -11,9 +11,14 @@ from typing import Any
 
 from tilewright.dialects import encodings
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.layout_cost import registers
+from tilewright.dialects.analysis.structure import type_info
+from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.lowering.global_ops import vector_groups
+from tilewright.dialects.lowering.indices import register_constants
 from tilewright.dialects.lowering.registry import Lowering
-from tilewright.targets.amd.buffers import MOST_BYTES, OUTSIDE, flags, streaming
+from tilewright.dialects.lowering.shared_ops import View
+from tilewright.targets.amd.buffers import COPY_BYTES, MOST_BYTES, OUTSIDE, flags, streaming, waitcnt
 
 _AT_LEAST_DWORD = 32
 
@@ -147,6 +152,69 @@ def lower_buffer_store(ctx: Any, op: Any) -> None:
     _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, store, ctx.indices.owner(ctx.layout_of(offsets)))
 
 
+def lower_buffer_load_to_local(ctx: Any, op: Any) -> list[Any]:
+    """One instruction for each 64 × 16 bytes; its address in LDS is the wave's, computed from the wave's number as one value."""
+    b = ctx.b
+    dst, ptr, offsets, limit, mask = _parts(op, 3)
+    memory = ctx.get(dst)
+    layout = ctx.layout_of(offsets)
+    view = View(memory)
+    bits = encodings.storage_bits(memory.element_type)
+    vector = COPY_BYTES * 8 // bits
+    lanes = [view.offset(c) for c in layout.columns("lane")]
+    constants = register_constants(layout)
+    if lanes != [vector << i for i in range(len(lanes))] or ctx.indices.owner(layout) is not None:
+        raise InternalCompilerError("a copy to LDS whose lanes are not one after another")
+    wave = ctx.once("wave", lambda b: b.call_intrinsic("llvm.amdgcn.readfirstlane.i32", b.t_i32, [ctx.warp_id()]))
+    start = view.constant
+    part = None
+    for i, column in enumerate(layout.columns("warp")):
+        bit = b.and_(b.lshr(wave, b.i32(i)), b.i32(1))
+        moved = b.mul(bit, b.i32(view.offset(column)))
+        part = moved if part is None else b.xor(part, moved)
+    auxiliary = b.i32(_auxiliary(ctx, op))
+
+    def copy(resource: Any, offset: Any, group: list[int], conditions: Any) -> None:
+        if len(group) != vector:
+            raise InternalCompilerError(f"a copy to LDS of {len(group)} elements at once instead of {vector}")
+        at = start ^ view.offset(constants[group[0]])
+        index = b.i32(at) if part is None else b.xor(part, b.i32(at))
+        target = b.gep(memory.base, index, ctx.storage_type(memory.element_type))
+        b.call_intrinsic("llvm.amdgcn.raw.ptr.buffer.load.lds", None,
+                         [resource, target, b.i32(COPY_BYTES), offset, b.i32(0), b.i32(0), auxiliary])
+
+    _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, copy, None)
+    return [[]]
+
+
+def _fewest_in_a_group(root: Any) -> int:
+    """Instructions of the smallest group of copies to LDS, each wave's, of the kernel ``root``; 0 where there are none."""
+    sizes = []
+    for node in root.walk():
+        if node.name == "ttg.async_commit_group":
+            made = {id(n): n for n in root.walk() if n.name == "amdg.buffer_load_to_local" and n.results[0] in node.operands}
+            sizes.append(sum(_instructions(n) for n in made.values()))
+    return min(sizes, default=0)
+
+
+def _instructions(copy: Any) -> int:
+    offsets, memory = type_info(copy.operands[2].type), copy.operands[0].type
+    bits = encodings.storage_bits(memory.element_type)
+    return registers(offsets.shape, offsets.encoding) * bits // (8 * COPY_BYTES)
+
+
+def lower_async_wait(ctx: Any, op: Any) -> list[Any]:
+    """s_waitcnt counts instructions: those that may be left are the fewest that the groups that may be left have."""
+    node = ctx.node
+    while node.parent is not None:
+        node = node.parent
+    fewest = _fewest_in_a_group(node)
+    if fewest:
+        left = min(63, fewest * ir.IntegerAttr(op.attributes["num"]).value)
+        ctx.b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [ctx.b.i32(waitcnt(vm=left))])
+    return [[]]
+
+
 def _hint(name: str, *attributes: str) -> Lowering:
     def lower(ctx: Any, op: Any) -> None:
         numbers = [ir.IntegerAttr(op.attributes[a]) for a in attributes]
@@ -156,6 +224,8 @@ def _hint(name: str, *attributes: str) -> Lowering:
 
 
 LOWERINGS: Mapping[str, Lowering] = {
+    "amdg.buffer_load_to_local": lower_buffer_load_to_local,
+    "ttg.async_wait": lower_async_wait,
     "amdg.buffer_load": lower_buffer_load,
     "amdg.buffer_store": lower_buffer_store,
     "amdg.sched_barrier": _hint("llvm.amdgcn.sched.barrier", "mask"),

@@ -10,9 +10,12 @@ from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.lowering.builder import ORDERINGS
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
+from tilewright.targets.amd.buffers import waitcnt
 from tilewright.targets.amd.capabilities import capabilities
+from tilewright.targets.amd.lower_math import MATH
 from tilewright.targets.amd.lower_matrix_load import load_transposed
 
+OPAQUE = ""  # LLVM has no parser of this target's assembly where it is used; for nothing it needs none
 _AXES = "xyz"
 _SCOPES = {"cta": "workgroup", "gpu": "agent", "sys": ""}
 _ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
@@ -26,6 +29,7 @@ class AmdHooks(TargetHooks):
     global_address_space = 1
     shared_address_space = 3
     has_async_copy = False
+    math = MATH
     carries_vectors = True
     xor_shuffle_is_cheap = True  # DPP, permlane and swaps against ds_bpermute
 
@@ -34,9 +38,13 @@ class AmdHooks(TargetHooks):
         self.capabilities = capabilities(arch)
         self.warp_size = self.capabilities.warp_size
         self.native_bf16_conversion = arch == "gfx950"  # v_cvt_pk_bf16_f32; LLVM's own sequence elsewhere is longer than ours
+        self._copies = False  # loads go to LDS directly
         self._made: dict[str, Any] = {}
 
     # -- kernel
+    def prepare_kernel(self, function: Any, num_warps: int) -> None:
+        self._copies = any(node.name == "amdg.buffer_load_to_local" for node in function.nodes())
+
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         threads = num_warps * self.warp_size
         func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<amdgpu_kernelcc>")
@@ -51,6 +59,10 @@ class AmdHooks(TargetHooks):
     def thread_id(self, b: Any) -> Any:
         return b.call_intrinsic("llvm.amdgcn.workitem.id.x", b.t_i32, [])
 
+    def thread_id_anew(self, b: Any) -> Any:
+        """Assembly that is empty, of which LLVM has to think that it changes the number: what follows from it stays where it is computed."""
+        return b.inline_asm(OPAQUE, "=v,0", b.t_i32, [self.thread_id(b)])
+
     def program_id(self, b: Any, axis: int) -> Any:
         return b.call_intrinsic(f"llvm.amdgcn.workgroup.id.{_AXES[axis]}", b.t_i32, [])
 
@@ -62,11 +74,26 @@ class AmdHooks(TargetHooks):
     # -- synchronisation
     def barrier(self, b: Any) -> None:
         """Orders shared memory alone: loads from global memory that are in flight go on (see the LLVM AMDGPU memory model)."""
+        if self._copies:
+            self._barrier_beside_copies(b)
+            return
         self._barrier(b, {"llvm.mmra": self._cached("mmra", lambda: ir.Attribute.parse('#llvm.mmra_tag<"amdgpu-synchronize-as":"local">'))})
 
     def full_barrier(self, b: Any) -> None:
         """Orders global memory as well, as tl.debug_barrier must."""
         self._barrier(b, {})
+
+    @staticmethod
+    def _barrier_beside_copies(b: Any) -> None:
+        """As ``barrier``, where loads to LDS are in flight, for which LLVM's fences would wait: it orders this wave's own accesses of LDS, by
+        a fence for the compiler and a wait; copies have waits of their own."""
+        def fence(ordering: int) -> None:
+            b.op("llvm.fence", (), (), {"ordering": b.int_attr(ordering, 64), "syncscope": ir.StringAttr.get("singlethread")})
+
+        fence(ORDERINGS["release"])
+        b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(waitcnt(lgkm=0))])
+        b.call_intrinsic("llvm.amdgcn.s.barrier", None, [])
+        fence(ORDERINGS["acquire"])
 
     @staticmethod
     def _barrier(b: Any, tags: dict[str, Any]) -> None:

@@ -14,8 +14,9 @@ class AmdOptions:
     (0: by the tile). kpack: 1 or 2, the instructions' k that a lane holds
     one after another, at least (operands are read 128 bits at a time in any case). enable_fp_fusion: a·b+c
     may become one rounding. buffer_ops: tiles may be loaded and stored by buffer instructions; a launch whose arguments forbid it runs the
-    version compiled with buffer_ops=False. schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the
-    products of a loop) and "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism). What depends on the architecture is checked by ``check_options``."""
+    version compiled with buffer_ops=False. async_copy: on gfx950, loads of dot operands may go to LDS directly. schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the
+    products of a loop) and "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism). addresses_anew: loops with
+    products compute their addresses in each iteration instead of holding them in registers; the compiler sets it where registers would spill. What depends on the architecture is checked by ``check_options``."""
 
     num_warps: int = 4
     num_stages: int = 2
@@ -25,7 +26,9 @@ class AmdOptions:
     kpack: int = 1
     enable_fp_fusion: bool = True
     buffer_ops: bool = True
+    async_copy: bool = True
     schedule_hint: str = "none"
+    addresses_anew: bool = False
     debug: bool = False
     sanitize_overflow: bool = False
     default_dot_input_precision: str = "ieee"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes import lazy_pass, shared_pass, tt_passes, ttg_passes
 from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
 from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.options import check_options
 
+LOADS_TO_LDS = ("gfx950",)  # have loads to LDS of 16 bytes a lane
 _PASSES = "tilewright.targets.amd.passes"
 
 
@@ -29,16 +31,22 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         stages = stages.insert_before("accelerate_dot", lazy_pass("apply_matrix_options", f"{_PASSES}.apply_matrix_options:run"))
     if options.buffer_ops:
         stages = stages.insert_before("allocate_shared_memory", lazy_pass("convert_to_buffer_ops", f"{_PASSES}.convert_to_buffer_ops:run"))
+        if options.addresses_anew:
+            stages = stages.insert_after("convert_to_buffer_ops", lazy_pass("offsets_anew", f"{_PASSES}.offsets_anew:run"))
     stages = stages.insert_after("insert_barriers", lazy_pass("schedule_dot_loops", f"{_PASSES}.schedule_dot_loops:run"))
+    if options.buffer_ops and options.async_copy and arch in LOADS_TO_LDS:
+        stages = stages.insert_before("pipeline_loops", lazy_pass("direct_to_lds", f"{_PASSES}.direct_to_lds:run"))
+        stages = stages.insert_after("insert_barriers", lazy_pass("convert_copies", f"{_PASSES}.convert_to_buffer_ops:run_copies"))
     stages = stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
     return stages.insert_after("order_shared_accesses", lazy_pass("fit_registers", f"{_PASSES}.fit_registers:run"))
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
     from tilewright.dialects.lowering.translate import translate_to_llvm_ir
+    from tilewright.targets.amd.async_marks import mark_async_copies
     from tilewright.targets.amd.emit import optimise
 
-    return optimise(translate_to_llvm_ir(module, ctx), ctx.arch)
+    return optimise(mark_async_copies(translate_to_llvm_ir(module, ctx)), ctx.arch)
 
 
 def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
@@ -53,6 +61,8 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
     ctx.metadata["matrix_instructions"] = matrix_instructions(text)
     if (ctx.metadata.get("host") or {}).get("guards"):
         ctx.metadata["launch_variants"] = [WITHOUT_BUFFERS]
+    if usage.get("spills") and not ctx.options.addresses_anew and ctx.metadata["matrix_instructions"]:
+        raise VariantNeeded({"addresses_anew": True}, f"{usage['spills']} of a lane's registers would be kept in scratch memory")
     if usage.get("spills"):
         ctx.explain(None, "registers", f"{usage['spills']} of a lane's are kept in scratch memory",
                     f"{ctx.arch} has {ctx.capabilities.registers_per_thread} for {ctx.num_warps} waves a program; a smaller tile, more warps or fewer "

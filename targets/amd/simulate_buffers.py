@@ -74,8 +74,33 @@ def _store(info: CallInfo) -> Callable[..., Any]:
     return run
 
 
+def _load_to_lds(info: CallInfo) -> Callable[..., Any]:
+    """CDNA 4 ISA manual, buffer loads with LDS: lane i's bytes go to the wave's address + i · size; zeros where out of range. Here they are there
+    at once; what waits and barriers must see to is for the instruction-level simulator."""
+    def run(m: Machine, resource: Any, target: Array, size: Array, offset: Array, scalar: Array, immediate: Array, auxiliary: Array) -> None:
+        nbytes = int(size[0])
+        m.require_full_warps("a load to LDS")
+        addresses, inside = _inside(m, resource, offset, scalar + immediate, nbytes, "load")
+        data = m.load_bytes(addresses, nbytes, 1, inside, 4)
+        waves = target.reshape(-1, m.warp_size)
+        if (waves != waves[:, :1]).any():
+            raise SimtError("the address in LDS of a load differs between a wave's lanes")
+        m.store_bytes(target + m.lane_ids.astype(np.uint64) * np.uint64(nbytes), data, 3, m.mask, 4)
+
+    return run
+
+
 def _nothing(info: CallInfo) -> Callable[..., Any]:
     return lambda m, *args: None
+
+
+def _first_lane(info: CallInfo) -> Callable[..., Any]:
+    def run(m: Machine, value: Array) -> Array:
+        waves = m.mask.reshape(-1, m.warp_size)
+        first = np.arange(len(waves)) * m.warp_size + waves.argmax(axis=1)
+        return np.repeat(value[first], m.warp_size)
+
+    return run
 
 
 def semantics(arch: str) -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
@@ -83,4 +108,5 @@ def semantics(arch: str) -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     return {"llvm.amdgcn.make.buffer.rsrc.p8.p1": _resource(arch),
             re.compile(r"^llvm\.amdgcn\.raw\.ptr\.buffer\.load\."): _load,
             re.compile(r"^llvm\.amdgcn\.raw\.ptr\.buffer\.store\."): _store,
-            "llvm.amdgcn.sched.group.barrier": _nothing, "llvm.amdgcn.iglp.opt": _nothing}
+            "llvm.amdgcn.raw.ptr.buffer.load.lds": _load_to_lds, "llvm.amdgcn.s.waitcnt": _nothing,
+            "llvm.amdgcn.readfirstlane.i32": _first_lane, "llvm.amdgcn.sched.group.barrier": _nothing, "llvm.amdgcn.iglp.opt": _nothing}

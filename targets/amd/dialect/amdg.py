@@ -41,6 +41,22 @@ class BufferStoreOp(AMDG.Operation, name="buffer_store"):
     mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
 
 
+class BufferLoadToLocalOp(AMDG.Operation, name="buffer_load_to_local"):
+    """Start to copy what buffer_load would read into the memdesc ``dst``, whose layout has each wave's lanes one after another, 16 bytes
+    each; zeros where masked off. Done at the wait for its group, as ttg.async_copy_global_to_local.
+
+    Optional operands are written with operandSegmentSizes (dst, ptr, offsets, limit, mask)."""
+
+    token: ext.Result[Any]
+    cache: Any
+    vector: Any
+    dst: ext.Operand[Any]
+    ptr: ext.Operand[Any]
+    offsets: ext.Operand[Any]
+    limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
 class SchedBarrierOp(AMDG.Operation, name="sched_barrier"):
     """Instructions outside the kinds of ``mask`` (i32) do not move across (LLVM's llvm.amdgcn.sched.barrier)."""
 

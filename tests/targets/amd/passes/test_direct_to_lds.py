@@ -1,0 +1,158 @@
+"""gfx950: loads of dot operands that go to LDS directly, several iterations ahead, executed by the instruction-level simulator."""
+
+import re
+
+import attention
+import matmul
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as tl
+from tilewright.dialects.errors import TilewrightError
+from tilewright.targets.amd import async_marks, lower_buffer_ops
+from tilewright.targets.amd.isa.errors import SimulationError
+
+
+@pytest.fixture(autouse=True)
+def gfx950(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "amd:gfx950:sim")
+
+
+@pytest.fixture
+def no_cache(monkeypatch, tmp_path):
+    """For kernels that are compiled wrongly on purpose; each has options that no other test uses, so that nobody else gets it."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+
+
+@tilewright.jit
+def product_kernel(x_ptr, w_ptr, y_ptr, K, stride_x, stride_w, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
+    m, n, k = tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    x_ptrs, w_ptrs = x_ptr + m[:, None] * stride_x + k[None, :], w_ptr + k[:, None] * stride_w + n[None, :]
+    for i in range(0, tl.cdiv(K, BLOCK_K)):
+        x = tl.load(x_ptrs, mask=k[None, :] < K - i * BLOCK_K, other=0.0)
+        w = tl.load(w_ptrs, mask=k[:, None] < K - i * BLOCK_K, other=0.0)
+        acc = tl.dot(x, w, acc)
+        x_ptrs += BLOCK_K
+        w_ptrs += BLOCK_K * stride_w
+    tl.store(y_ptr + m[:, None] * BLOCK + n[None, :], acc)
+
+
+@tilewright.jit
+def gathered_kernel(x_ptr, rows_ptr, w_ptr, y_ptr, K, stride_x, stride_w, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
+    m, n, k = tl.load(rows_ptr + tl.arange(0, BLOCK)), tl.arange(0, BLOCK), tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for i in range(0, K, BLOCK_K):
+        x = tl.load(x_ptr + m[:, None] * stride_x + (i + k)[None, :])
+        w = tl.load(w_ptr + (i + k)[:, None] * stride_w + n[None, :])
+        acc = tl.dot(x, w, acc)
+    tl.store(y_ptr + tl.arange(0, BLOCK)[:, None] * BLOCK + n[None, :], acc)
+
+
+def operands(k, block=64, dtype=np.float16):
+    rng = np.random.default_rng(k)
+    return rng.standard_normal((block, k)).astype(dtype), rng.standard_normal((k, block)).astype(dtype)
+
+
+def product(k, block=64, block_k=32, **options):
+    x, w = operands(k, block)
+    y = np.full((block, block), np.nan, np.float32)
+    kernel = product_kernel[(1,)](x, w, y, k, k, block, block, block_k, **options)
+    return y, x.astype(np.float64) @ w.astype(np.float64), kernel
+
+
+def loop_of(assembly):
+    block = max(re.split(r"^\.LBB\d+_\d+:.*$", assembly, flags=re.M), key=lambda b: len(re.findall(r"v_mfma", b)))
+    return [line.strip() for line in block.splitlines() if re.match(r"\t[a-z]", line)]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("k", [16, 32, 96, 208])
+def test_values(k, stages):
+    y, expected, kernel = product(k, num_stages=stages)
+    assert " lds" in kernel.asm["amdgcn"]
+    assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+
+
+def test_no_iteration_at_all():
+    y, _, kernel = product(16)
+    x = np.zeros((64, 16), np.float16)
+    kernel = product_kernel[(1,)](x, np.zeros((16, 64), np.float16), y, 0, 16, 64, 64, 32)
+    assert (y == 0).all() and " lds" in kernel.asm["amdgcn"]
+
+
+def test_the_loop_neither_stores_to_lds_nor_waits_for_all_loads():
+    _, _, kernel = product(96, num_stages=3)
+    loop = loop_of(kernel.asm["amdgcn"])
+    assert sum(line.startswith("buffer_load_dwordx4") and line.endswith("lds") for line in loop) == 2
+    assert not [line for line in loop if line.startswith(("ds_write", "v_perm"))]
+    waits = [int(n) for line in loop for n in re.findall(r"vmcnt\((\d+)\)", line)]
+    assert waits == [2]  # of three iterations in flight the oldest: its two loads
+
+
+@pytest.mark.parametrize("dtype, k_block", [(np.float16, 64), (np.float32, 32)])
+def test_matmul_example(dtype, k_block):
+    x, w = operands(136, 128, dtype)
+    b = np.zeros(128, dtype)
+    y = matmul.matmul(x, w, b, block=(64, 64, k_block), num_stages=2)
+    assert np.abs(y - matmul.reference(x, w, b)).max() < 2e-3 * np.abs(matmul.reference(x, w, b)).max()
+
+
+def test_attention_example():
+    q, k, v = (np.random.default_rng(i).standard_normal((1, 144, 64)).astype(np.float16) for i in range(3))
+    out = attention.attention(q, k, v, causal=True)
+    assert np.abs(out - attention.reference(q, k, v, causal=True)).max() < 5e-3
+
+
+# ------------------------------------------------------------------------------------------------- what stays as it was
+def test_gathered_rows_are_prefetched_in_registers():
+    x, w = operands(64)
+    rows = np.random.default_rng(1).permutation(64).astype(np.int32)
+    y = np.full((64, 64), np.nan, np.float32)
+    kernel = gathered_kernel[(1,)](x, rows, w, y, 64, 64, 64, 64, 32)
+    expected = x[rows].astype(np.float64) @ w.astype(np.float64)
+    assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+    assert kernel.metadata.variants[0]["options"] == {"async_copy": False} and " lds" not in kernel.asm["amdgcn"]
+
+
+@pytest.mark.parametrize("options", [{"async_copy": False}, {"buffer_ops": False}, {"num_stages": 1}])
+def test_options_that_say_no(options):
+    y, expected, kernel = product(96, **options)
+    assert " lds" not in kernel.asm["amdgcn"] and np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+
+
+def test_operands_of_rows_that_are_not_aligned_are_prefetched_in_registers():
+    y, expected, kernel = product(35)
+    assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+    assert sum(line.endswith(" lds") for line in loop_of(kernel.asm["amdgcn"])) <= 1  # w's rows are
+
+
+# ------------------------------------------------------------------------------------------------------- mutations
+def test_a_wait_for_too_few_loads_is_caught(monkeypatch, no_cache):
+    monkeypatch.setattr(lower_buffer_ops, "_fewest_in_a_group", lambda root: 4)
+    with pytest.raises(SimulationError):
+        product(224, num_stages=3, waves_per_eu=1)
+
+
+def test_without_marks_llvm_waits_for_all_loads(monkeypatch, no_cache):
+    monkeypatch.setattr(async_marks, "mark_async_copies", lambda text: text)
+    y, expected, kernel = product(96, num_stages=3, waves_per_eu=2)
+    assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+    assert 0 in [int(n) for line in loop_of(kernel.asm["amdgcn"]) for n in re.findall(r"vmcnt\((\d+)\)", line)]
+
+
+def test_lds_addresses_that_are_not_lane_after_lane_are_a_compiler_error(monkeypatch, no_cache):
+    from tilewright.targets.amd.passes import convert_to_buffer_ops
+
+    original = convert_to_buffer_ops.run_copies
+
+    def wrong(module, ctx):
+        original(module, ctx)
+        text = str(module)
+        assert "amdg.buffer_load_to_local" in text
+        monkeypatch.setattr(lower_buffer_ops, "COPY_BYTES", 8)
+
+    monkeypatch.setattr(convert_to_buffer_ops, "run_copies", wrong)
+    with pytest.raises(TilewrightError, match="copy to LDS"):
+        product(64, waves_per_eu=3)
