@@ -118,16 +118,35 @@ def cost(written: LinearLayout, read: LinearLayout, shared: LinearLayout, elemen
 
 
 def _chosen(written: LinearLayout, read: LinearLayout, vector: Sequence[int], lanes: Sequence[int], element_bytes: int,
-            model: SharedModel) -> LinearLayout:
-    """``choose_shared`` where only ``vector`` of ``read``'s registers may be consecutive in memory, and is so in that order."""
+            model: SharedModel) -> Iterator[LinearLayout]:
+    """``choose_shared`` where only ``vector`` of ``read``'s registers may be consecutive in memory, and is so in that order.
+
+    Then the same with rows of the banks made of what lies together in the tensor: conflicts depend on nothing but what goes to
+    further rows, and a buffer that is filled without passing through registers is read from global memory in its own order.
+    """
     others = [c for c in read.columns("register") if c not in vector]
     columns = {"register": vector, "lane": lanes, "warp": (*read.columns("warp"), *others)}
-    found = choose_shared(written, LinearLayout.from_columns(columns, read.out_sizes), element_bytes, banks=model.banks).layout
-    offsets = found.flat_columns
+    found = choose_shared(written, LinearLayout.from_columns(columns, read.out_sizes), element_bytes, banks=model.banks)
+    offsets = found.layout.flat_columns
     count = len(vector)
     if Gf2Solver((*offsets[:count], *vector)).rank == count:
         offsets = (*vector, *offsets[count:])
-    return LinearLayout.from_columns({"offset": offsets}, read.out_sizes)
+    row, low = log2(model.banks * 4 // element_bytes), log2(max(found.store_vec, found.load_vec, len(vector) and 1 << count))
+    rest = offsets[row:]
+    inside = independent(_in_tensor_order(read, offsets[0]), (*offsets[:low], *rest), max(0, row - low))
+    if len(inside) == row - low and len(offsets) > row:
+        yield LinearLayout.from_columns({"offset": (*offsets[:low], *inside, *rest)}, read.out_sizes)
+    yield LinearLayout.from_columns({"offset": offsets}, read.out_sizes)
+
+
+def _in_tensor_order(layout: LinearLayout, first: int) -> list[int]:
+    """Unit vectors of the tensor, the dim in which ``first`` lies before the others, the last dim next."""
+    groups, at = [], 0
+    for bits in (layout.out_bits(d) for d in reversed(layout.out_dims)):
+        groups.append([1 << at + i for i in range(bits)])
+        at += bits
+    groups.sort(key=lambda group: not any(first & v for v in group))
+    return [v for group in groups for v in group]
 
 
 def _candidates(written: LinearLayout, read: LinearLayout, element_bits: int, model: SharedModel) -> Iterator[LinearLayout]:
@@ -135,13 +154,13 @@ def _candidates(written: LinearLayout, read: LinearLayout, element_bits: int, mo
     registers = [c for c in read.columns("register") if c]
     for width in (16, 8, 4):
         lanes = model.lanes(read.columns("lane"), width, False)
-        yield _chosen(written, read, registers[:max(0, log2(width // bytes_))] if width > bytes_ else [], lanes, bytes_, model)
-        yield _chosen(written, read, registers, lanes, bytes_, model)
+        yield from _chosen(written, read, registers[:max(0, log2(width // bytes_))] if width > bytes_ else [], lanes, bytes_, model)
+        yield from _chosen(written, read, registers, lanes, bytes_, model)
     if element_bits in model.transposing:
         size = model.transposing[element_bits]
         turned = transposed_read(read, element_bits, size)
         if turned is not None:
-            yield _chosen(written, turned, turned.columns("register")[:log2(size // bytes_)], turned.columns("lane"), bytes_, model)
+            yield from _chosen(written, turned, turned.columns("register")[:log2(size // bytes_)], turned.columns("lane"), bytes_, model)
 
 
 @lru_cache(maxsize=1024)
