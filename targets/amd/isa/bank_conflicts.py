@@ -2,8 +2,9 @@
 
 The model: banks of 4 bytes, 32 of them (64 on gfx950: CDNA 4 manual, "Local data share"); lanes are served in groups that move at most 4
 bytes a bank; a group takes as many cycles as the bank with most distinct dwords; lanes that want the same dword share it. Groups are consecutive
-lanes, but for 128-bit loads of CDNA, whose groups AMD's Composable Kernel documentation gives ("Understanding AMD GPU LDS and bank conflicts").
-For 64-bit accesses and for gfx950's groups no source says which lanes go together: consecutive ones are an assumption.
+lanes, but for 128-bit loads: CDNA 3's groups are given by AMD's Composable Kernel documentation ("Understanding AMD GPU LDS and bank
+conflicts"); CDNA 4's, RDNA 3's and that RDNA 4's are consecutive were measured on devices by the amd-shark-ai project (docs/empirical-lds), which
+also found the groups of 64-bit loads consecutive. That gfx90a is like CDNA 3 and gfx1030 like RDNA 3 is an assumption.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from tilewright.targets.amd.isa.state import Waves
 
 Array = Any
-# 128-bit loads of CDNA's waves of 64: lanes of the first half wave; the second half is alike
+# 128-bit loads: lanes of the first 32; the second 32 of a wave of 64 are alike
+_READ_B128_CDNA4 = ((0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27), (4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 28, 29, 30, 31))
 _READ_B128 = ((0, 1, 2, 3, 20, 21, 22, 23), (4, 5, 6, 7, 16, 17, 18, 19), (8, 9, 10, 11, 28, 29, 30, 31), (12, 13, 14, 15, 24, 25, 26, 27))
 
 
@@ -30,9 +32,9 @@ def banks(arch: str) -> int:
 def groups(arch: str, lanes: int, size: int, write: bool) -> Array:
     """int (groups, lanes of a group): who is served together when each lane moves ``size`` bytes."""
     width = {1: 4, 2: 4, 12: 16}.get(size, size)
-    if width == 16 and not write and arch in ("gfx90a", "gfx942"):
-        half = np.array(_READ_B128)
-        return np.concatenate([half, half + 32])
+    if width == 16 and not write and not arch.startswith("gfx12"):
+        half = np.array(_READ_B128_CDNA4 if arch == "gfx950" else _READ_B128)
+        return np.concatenate([half + first for first in range(0, lanes, 32)])
     return np.arange(lanes).reshape(-1, min(lanes, banks(arch) * 4 // width))
 
 
