@@ -16,7 +16,7 @@ def unary(b: Any, name: str, x: Any) -> Any:
 
 def bits_of(b: Any, x: Any) -> tuple[Any, Any]:
     """(the bits of x as an integer, its type)."""
-    type = b.int_type(_BITS[str(x.type)])
+    type = b.int_type(_BITS[str(x.type).rpartition("x")[2].rstrip(">")])  # of lanes too
     return b.bitcast(x, type), type
 
 

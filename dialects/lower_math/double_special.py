@@ -164,6 +164,18 @@ def _erf_small(b: Any, x: Any) -> Any:
         return b.fma(x, polynomial(b, b.fmul(x, x), _ERF), x)
 
 
+def erfcx_far(b: Any, x: Any) -> Any:
+    """e^(x^2) erfc(x) for x >= 1: a polynomial up to 28, the asymptotic series (Abramowitz & Stegun 7.1.23) beyond."""
+    with b.no_contract():
+        two, end = _c(b, 2.0), _c(b, 28.0)
+        capped = b.op("llvm.intr.minnum", (x, end), (b.t_f64,)).result
+        near = polynomial(b, b.fdiv(b.fsub(capped, two), b.fadd(capped, two)), _ERFCX)
+        inverse = b.fdiv(_c(b, 1.0), x)
+        series = polynomial(b, b.fmul(inverse, inverse), (1.0, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875))
+        far = b.fmul(b.fmul(inverse, _c(b, 0.5641895835477563)), series)
+        return b.select(b.fcmp("ogt", x, end), far, near)
+
+
 def _erfc_far(b: Any, x: Any) -> Any:
     """erfc x for x >= 1; 0 below the least normal number."""
     with b.no_contract():

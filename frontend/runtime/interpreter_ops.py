@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime import interpreter_math
 from tilewright.runtime.interpreter_memory import InterpreterError, canonical, numpy_dtype, round_to
 
 Op = Callable[[list[Any], Any, dict[str, Any]], Any]
@@ -119,11 +120,10 @@ def _ordered(fn: Callable[..., np.ndarray], larger: bool) -> Callable[..., np.nd
 
 
 _MAXNUM, _MINNUM, _MAXIMUM, _MINIMUM = (_ordered(f, f in (np.fmax, np.maximum)) for f in (np.fmax, np.fmin, np.maximum, np.minimum))
-
-
-for _name, _fn in {"addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "remf": np.fmod,
-                   "negf": np.negative, "maxnumf": _MAXNUM, "minnumf": _MINNUM, "maximumf": _MAXIMUM,
-                   "minimumf": _MINIMUM}.items():
+_FLOATS: dict[str, Callable[..., np.ndarray]] = {
+    "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "remf": np.fmod, "negf": np.negative,
+    "maxnumf": _MAXNUM, "minnumf": _MINNUM, "maximumf": _MAXIMUM, "minimumf": _MINIMUM}
+for _name, _fn in _FLOATS.items():
     OPS[f"arith.{_name}"] = _float(_fn)
 OPS["tt.precise_divf"] = OPS["arith.divf"]
 
@@ -278,14 +278,35 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "pow": _pow, "powf": _pow, "fmod": np.fmod,
     "hypot": np.hypot, "copysign": np.copysign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
     "nearbyint": np.rint, "roundeven": np.rint, "round": _round_half_away, "absf": np.abs, "abs": np.abs, "fabs": np.abs,
-    "erf": _per_element(math.erf), "erfc": _per_element(math.erfc), "lgamma": _per_element(math.lgamma),
-    "tgamma": _per_element(math.gamma), "fdim": lambda x, y: np.maximum(x - y, 0), "fmax": _MAXNUM, "fmin": _MINNUM,
+    "erf": _per_element(math.erf), "erfc": _per_element(math.erfc), "fdim": lambda x, y: np.maximum(x - y, 0), "fmax": _MAXNUM, "fmin": _MINNUM,
     "remainder": _per_element(math.remainder), "div_rn": np.divide, "mul_rn": np.multiply, "add_rn": np.add,
     "sub_rn": np.subtract, "rcp_rn": lambda x: 1 / x, "sqrt_rn": np.sqrt,
     "fast_logf": np.log, "fast_log2f": np.log2, "fast_sinf": np.sin, "fast_cosf": np.cos, "fast_tanf": np.tan,
     "fast_tanhf": np.tanh, "fast_dividef": np.divide, "fast_powf": _pow, "fast_log10f": np.log10,
 }
-_LIBDEVICE: dict[str, Op] = {name: _wide(fn) for name, fn in _FUNCTIONS.items()}
+_LIBDEVICE: dict[str, Op] = {name: _wide(fn) for name, fn in {**_FUNCTIONS, **interpreter_math.FUNCTIONS}.items()}
+
+
+def _whole(fn: Callable[..., Any]) -> Op:
+    """A function whose result is an integer of ``out``'s type."""
+    def run(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
+        with np.errstate(all="ignore"):
+            return np.asarray(fn(*operands)).astype(held_dtype(out))
+
+    return run
+
+
+def _in_own_type(fn: Callable[..., Any]) -> Op:
+    """A function of numpy that is exact in the type of its first operand."""
+    def run(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
+        with np.errstate(all="ignore"):
+            return fn(*(np.asarray(x) for x in operands)).astype(held_dtype(out))
+
+    return run
+
+
+_LIBDEVICE |= {name: _whole(fn) for name, fn in interpreter_math.INTEGERS.items()}
+_LIBDEVICE |= {"nextafter": _in_own_type(np.nextafter), "ldexp": _in_own_type(np.ldexp), "scalbn": _in_own_type(np.ldexp)}
 _LIBDEVICE |= {"exp": _wide(np.exp, True), "exp2": _wide(np.exp2, True), "fast_expf": _wide(np.exp, True),
                "fast_exp2f": _wide(np.exp2, True), "exp10": _wide(lambda x: 10.0**x, True), "fast_exp10f": _wide(lambda x: 10.0**x, True)}
 for _name in ("exp", "exp2", *_FUNCTIONS):

@@ -11,7 +11,7 @@ from tilewright.targets.cpu.vector_math import library
 
 Declare = Callable[[str, int], None]
 _INTEGER = ("clz", "popc", "ffs", "brev", "byte_perm")
-_FLOAT = ("sinpi", "cospi", "logb", "rcbrt", "norm3d", "norm4d", "rnorm3d", "rnorm4d", "rhypot", "rsqrt_rn", "normcdf", "ldexp", "scalbn",
+_FLOAT = ("sinpi", "cospi", "logb", "rcbrt", "norm3d", "norm4d", "rnorm3d", "rnorm4d", "rhypot", "rsqrt_rn", "ldexp", "scalbn",
           "ilogb", "llrint", "llround")
 NAMES = frozenset(_INTEGER + _FLOAT)
 
@@ -73,16 +73,6 @@ def _float(b: LoopBuilder, name: str, args: Sequence[Any], declare: Declare) -> 
         for other in args[1:]:  # hypot neither overflows nor underflows on the way
             length = library(b, "hypot", [length, other], declare)
         return b.bin("arith.divf", one, length) if name.startswith("r") else length
-    if name == "normcdf":
-        # erfc falls so fast that the rounding of its argument shows: what it lost comes in by the derivative
-        root = b.const(t, -math.sqrt(0.5))
-        z = b.op("arith.mulf", [x, root], [t]).result
-        lost = b.fma(x, b.const(t, 4.833646656726457e-17), b.fma(x, root, b.un("arith.negf", z)))
-        slope = library(b, "exp", [b.bin("arith.mulf", z, b.un("arith.negf", z))], declare)
-        finite = b.cmpf("olt", b.un("math.absf", x), b.const(t, 40.0))
-        lost = b.select(finite, lost, b.const(t, 0.0))
-        y = b.fma(b.bin("arith.mulf", slope, b.const(t, -2 / math.sqrt(math.pi))), lost, library(b, "erfc", [z], declare))
-        return b.bin("arith.mulf", y, b.const(t, 0.5))
     if name in ("ldexp", "scalbn"):
         return _scaled(b, x, args[1])
     if name == "ilogb":

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
-from tilewright.targets.cpu import functions, vector_math
+from tilewright.targets.cpu import functions, portable_math, vector_math
 from tilewright.targets.cpu.loop_builder import LoopBuilder
 
 _FUSABLE = ("arith.addf", "arith.subf", "arith.mulf")
@@ -196,9 +196,12 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         symbol = ir.StringAttr(op.attributes["symbol"]).value
         result = functions.call(b, symbol, args, declare)
         if result is None:
+            result = portable_math.call(b, symbol, args)
+        if result is None:
             result = vector_math.call(b, symbol, args, declare)
         if result is None:
-            raise UnsupportedOnTargetError(f"cpu: no function {symbol!r}; there are {', '.join(sorted({*vector_math.function_names(), *functions.NAMES}))}")
+            known = sorted({*vector_math.function_names(), *functions.NAMES, *portable_math.NAMES})
+            raise UnsupportedOnTargetError(f"cpu: no function {symbol!r}; there are {', '.join(known)}")
         return round_lanes(b, result, target) if isinstance(b.element(result.type), (ir.F32Type, ir.F64Type)) else b.cast_int(result, target)
     if dialect != "arith":
         raise UnsupportedOnTargetError(f"cpu: the operation {name!r} is not supported")

@@ -175,7 +175,7 @@ _ARITH = {"div_rn": "arith.divf", "mul_rn": "arith.mulf", "add_rn": "arith.addf"
 # name → function of the C library, taking and giving doubles
 _LIBM = {n: n for n in ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh",
                         "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "hypot", "erf", "erfc", "cbrt", "lgamma", "tgamma", "fdim",
-                        "remainder", "nextafter", "j0", "j1", "y0", "y1", "logb")}
+                        "remainder", "j0", "j1", "y0", "y1", "logb")}
 _LIBM |= {"powf": "pow", "fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh", "fast_powf": "pow",
           "fast_log10f": "log10"}
 LIBRARY_SYMBOLS = frozenset(_LIBM.values())

@@ -15,6 +15,7 @@ from tilewright.dialects._mlir import ir, llvm
 from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
+from tilewright.targets.nvidia.lower_math import MATH
 
 _LOAD_CACHE = {"ca": ".ca", "cg": ".cg", "cs": ".cs", "cv": ".cv"}
 _STORE_CACHE = {"wb": ".wb", "cg": ".cg", "cs": ".cs", "wt": ".wt"}
@@ -61,6 +62,7 @@ class NvidiaHooks(TargetHooks):
 
     warp_size = 32
     has_async_copy = True
+    math = MATH
 
     def __init__(self, sm: int, options: Any = None):
         self.sm, self.options = sm, options

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.lower_math import MathFunction
 from tilewright.dialects.lowering.elementwise import map_registers
 
-LOG2_E = 1.4426950408889634
+LOG2_E, LOG2_10 = 1.4426950408889634, 3.321928094887362
 
 
 def _exp2(b: Any, x: Any) -> Any:
@@ -34,6 +35,16 @@ def _rsqrt(b: Any, x: Any) -> Any:
 
 def _div(b: Any, x: Any, y: Any) -> Any:
     return b.call_intrinsic("llvm.nvvm.div.full", b.t_f32, [x, y])
+
+
+def _exp10(b: Any, x: Any) -> Any:
+    return _exp2(b, b.fmul(x, b.const(b.t_f32, LOG2_10)))
+
+
+# libdevice's fast functions: what comes before the portable ones; bounds as above, for |x| up to what overflows
+MATH: Mapping[tuple[str, str], MathFunction] = {
+    (name, "f32"): MathFunction(name, "f32", build, ulp, arity)
+    for name, build, ulp, arity in (("fast_expf", _exp, 64.0, 1), ("fast_exp10f", _exp10, 64.0, 1), ("fast_dividef", _div, 2.5, 2))}
 
 
 def _native(name: str, emit: Callable[..., Any]) -> Callable[[Any, Any], list[Any]]:

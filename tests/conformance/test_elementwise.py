@@ -112,6 +112,33 @@ def test_libdevice(dtype):
     assert expressions(table, {"a": x}, num_warps=4) >= len(table) - 2
 
 
+# function → ulp in fp32 (eight times that in fp64; j and y, whose error near zeros is absolute, are held in tests/dialects/lower_math)
+_RARE = {"erfinv": 2, "erfcinv": 2, "erfcx": 2, "normcdfinv": 2, "cyl_bessel_i0": 2, "cyl_bessel_i1": 2, "sinpi": 2, "cospi": 2, "rcbrt": 2, "rsqrt_rn": 2,
+         "logb": 0, "tgamma": 8, "fast_expf": 64, "fast_exp10f": 64, "fast_logf": 4, "fast_log2f": 4, "fast_log10f": 4, "fast_tanhf": 4, "ilogb": 0}
+_RARE_OF_TWO = {"nextafter": 0, "remainder": 0, "fdim": 0, "rhypot": 4, "add_rn": 0, "sub_rn": 0, "mul_rn": 0, "fast_dividef": 4}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_rare_libdevice(dtype):
+    x = special_floats(dtype, 128, rng_of(dtype, 8))
+    x[64:] = (x[64:].to(torch.float64).nan_to_num(0, 1, 1).remainder(1.0)).to(x.dtype) * 2
+    y = special_floats(dtype, 128, rng_of(dtype, 9)).roll(5)
+    table = [(f"libdevice.{f}(a)", {"ulp": u * (8 if dtype == "fp64" else 1)}) for f, u in _RARE.items()]
+    table += [(f"libdevice.{f}(a, b)", {"ulp": u * (8 if dtype == "fp64" else 1)}) for f, u in _RARE_OF_TWO.items()]
+    # results below the least normal number are flushed; lgamma of Python is absolute near its zeros
+    table += [("libdevice.normcdf(tl.clamp(a, -12.0, 12.0))", {"ulp": 16}), ("libdevice.lgamma(tl.abs(a) + 3.0)", {"ulp": 16})]
+    table += [("libdevice.norm3d(a, b, a)", {"ulp": 8}), ("libdevice.rnorm4d(a, b, a, b)", {"ulp": 8}), "libdevice.ldexp(a, 3)", "libdevice.scalbn(a, -130)"]
+    assert expressions(table, {"a": x, "b": y}, num_warps=2) >= len(table) - 7  # fast_* are of fp32 alone
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+def test_libdevice_of_bits(dtype):
+    x, y = random_array(dtype, 128, rng_of(dtype, 10)), random_array(dtype, 128, rng_of(dtype, 11))
+    table = ["libdevice.popc(a)", "libdevice.clz(a)", "libdevice.ffs(a)", "libdevice.brev(a)", "libdevice.clz(a & 255)", "libdevice.ffs(a & 0)", "libdevice.popc(a >> 7)",
+             "libdevice.byte_perm(a, b, 29521)", "libdevice.mulhi(a, b)"]
+    assert expressions(table, {"a": x, "b": y}, num_warps=1) >= 8
+
+
 _CASTS = [*ALL, "fp8e5", "fp8e4nv"]
 
 
