@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,3 +43,15 @@ def test_cpu_with_numpy(name):
 def test_cpu_with_torch(name):
     pytest.importorskip("torch")
     assert "bfloat16" in run(name, "--device", "cpu", TILEWRIGHT_TARGET="cpu")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_file_on_every_target(name, tmp_path):
+    """`tilewright matrix` runs the cases of each example as it stands; here on a host and, in float16, one simulated GPU."""
+    report = tmp_path / "report.json"
+    done = subprocess.run([sys.executable, "-m", "tilewright.cli", "matrix", str(EXAMPLES / f"{name}.py"), "--targets", "cpu,amd:gfx942:sim",
+                           "--cases", "* float16 *", "--json", str(report)], capture_output=True, text=True, env={**os.environ, "TILEWRIGHT_VERIFY": "0"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())["targets"]
+    assert [(t["target"], t["ran"]) for t in found] == [("cpu", "device"), ("amd:gfx942:sim", "simulator")]
+    assert all(len(t["cases"]) >= 1 and t["max_error"] < 1e-2 for t in found) and found[1]["kernels"]
