@@ -72,6 +72,17 @@ def emit_amdgcn(optimised_ir: str, arch: str) -> str:
     return text
 
 
+# LLVM's function attribute amdgpu-sched-strategy: others than its own choice, to be tried where that spills
+STRATEGIES = ("max-memory-clause", "max-ilp")
+
+
+def with_strategy(llvm_ir: str, strategy: str) -> str:
+    """The module with its kernels scheduled under another of LLVM's strategies; as it is where one was asked for."""
+    if '"amdgpu-sched-strategy"' in llvm_ir:
+        return llvm_ir
+    return llvm_ir.replace('"amdgpu-flat-work-group-size"=', f'"amdgpu-sched-strategy"="{strategy}" "amdgpu-flat-work-group-size"=')
+
+
 def emit_object(optimised_ir: str, arch: str) -> bytes:
     """Relocatable ELF object of an optimised module."""
     import llvmlite.binding as llvm

@@ -50,12 +50,21 @@ def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
 
 
 def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
-    from tilewright.targets.amd.emit import emit_amdgcn, matrix_instructions, resource_usage
+    from tilewright.targets.amd.emit import STRATEGIES, emit_amdgcn, matrix_instructions, resource_usage, with_strategy
     from tilewright.targets.amd.launch_guards import WITHOUT_BUFFERS
 
-    ctx.metadata["llir"] = llvm_ir  # the object is made from a fresh parse of the same module
     text = emit_amdgcn(llvm_ir, ctx.arch)
     usage = resource_usage(text)
+    if ctx.options.addresses_anew:
+        for strategy in STRATEGIES:
+            if not usage.get("spills"):
+                break
+            other = with_strategy(llvm_ir, strategy)
+            other_text = emit_amdgcn(other, ctx.arch)
+            other_usage = resource_usage(other_text)
+            if other_usage.get("spills", 0) < usage["spills"]:
+                llvm_ir, text, usage = other, other_text, other_usage
+    ctx.metadata["llir"] = llvm_ir  # the object is made from a fresh parse of the same module
     ctx.metadata.update({k: usage[k] for k in ("registers", "spills", "agprs", "sgprs", "sgpr_spills", "scratch_bytes") if k in usage})
     ctx.metadata["warp_size"] = ctx.warp_size
     ctx.metadata["matrix_instructions"] = matrix_instructions(text)

@@ -334,6 +334,7 @@ def semantics(arch: str, implicit_arguments: Array) -> dict[Any, Factory]:
     address = implicit_arguments.__array_interface__["data"][0]
     table: dict[Any, Factory] = {
         "llvm.amdgcn.workitem.id.x": lambda info: lambda m: m.thread_ids,
+        re.compile(r"^$"): lambda info: lambda m, x: x,  # the empty assembly of AmdHooks.thread_id_anew
         "llvm.amdgcn.implicitarg.ptr": lambda info: lambda m: np.full(m.num_threads, address, np.uint64),
         "llvm.amdgcn.s.barrier": _barrier, "llvm.amdgcn.sched.barrier": _nothing, "llvm.amdgcn.s.setprio": _nothing,
         "llvm.amdgcn.mbcnt.lo": _mbcnt(False), "llvm.amdgcn.mbcnt.hi": _mbcnt(True),

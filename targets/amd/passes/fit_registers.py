@@ -4,15 +4,20 @@ Before: an operand that a loop does not change (attention's queries) is read fro
 it. After: in loops whose tiles in use need more registers than a wave's lane can have, such operands are read right before the products that take
 them, the largest first, until the rest fits; a fragment then lives for a few instructions. Their buffers live through the loop: operands
 for which shared memory has no room stay in registers.
+
+With the option ``addresses_anew`` each iteration of a loop with products also computes its addresses of shared memory from the lane's number, of which
+LLVM is kept from moving them before the loop: those of a swizzled buffer differ by xor, so that each takes a register.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import structure
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, erase_dead, functions, region_ancestor, type_info
+from tilewright.dialects.lowering.context import REST_READS_ANEW, ROUNDS_READ_ANEW
 from tilewright.dialects.pipeline import PassContext
 
 OTHERS = 80  # of a lane: fragments in flight, addresses, counters; attention of 196 words in tiles spills on gfx1201, of 164 it does not
@@ -119,3 +124,7 @@ def run(module: Any, ctx: PassContext) -> None:
         loops = [n for n in function.nodes() if n.name == "scf.for" and any(d.name == "tt.dot" for d in n.regions[0].ops)]
         if any([_fit(function, loop, ctx) for loop in loops]):
             erase_dead(function)
+        if ctx.options.addresses_anew:
+            for loop in loops:
+                for name in (ROUNDS_READ_ANEW, REST_READS_ANEW):
+                    loop.op.attributes[name] = ir.UnitAttr.get()

@@ -1,15 +1,18 @@
-"""Attention's queries are read again in the loop where its tiles would not fit the registers, and only there; the values are right."""
+"""Attention's queries are read again in the loop where its tiles would not fit the registers, and only there; addresses are
+computed in loops where registers would spill; the values are right."""
 
 import re
 
 import attention as example
+import matmul as example_matmul
 import numpy as np
 import pytest
 
 import tilewright as triton
 from tilewright.backends.compiler import GPUTarget
 from tilewright.compiler import ASTSource
-from tilewright.targets.amd.passes import fit_registers
+from tilewright.targets.amd import emit
+from tilewright.targets.amd.passes import fit_registers, offsets_anew
 from tilewright.targets.amd.passes.fit_registers import limit
 
 STRIDES = [f"stride_{a}" for a in ("qh", "qm", "kh", "kn", "vh", "vn", "oh", "om")]
@@ -47,6 +50,45 @@ def test_without_the_pass_registers_spill(monkeypatch):
 @pytest.mark.parametrize("arch, warps", [("gfx1201", 8), ("gfx942", 4)])
 def test_what_fits_stays_in_registers(arch, warps):
     assert reads_of_queries(compiled(arch, warps)) == 0
+
+
+def matmul(m, n, k, warps):
+    signature = {f"{t}_ptr": "*fp16" for t in "xwby"} | dict.fromkeys(["M", "N", "K", "stride_xm", "stride_wk", "stride_ym"], "i32")
+    constants = {"stride_xk": 1, "stride_wn": 1, "stride_yn": 1, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8, "RELU": True, "PRECISION": "ieee"}
+    names = example_matmul.matmul_kernel.arg_names
+    source = ASTSource(fn=example_matmul.matmul_kernel, signature=signature | dict.fromkeys(constants, "constexpr"), constexprs=constants,
+                       attrs={(names.index(a),): [["tt.divisibility", 16]] for a in signature})
+    return triton.compile(source, target=GPUTarget("hip", "gfx1100", 32), options={"num_warps": warps, "num_stages": 2})
+
+
+def test_addresses_are_computed_in_the_loop_where_registers_would_spill(monkeypatch):
+    """128 registers of sums, 64 of the next tiles and 48 of fragments leave 16; what is asked for again is said."""
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+    kernel = matmul(128, 128, 64, 4)
+    assert kernel.metadata.spills == 0
+    assert "scratch memory" in str(kernel.explain())
+    loop = kernel.asm["ttgir"][kernel.asm["ttgir"].index("scf.for"):]
+    assert "tt.make_range" in loop[:loop.index("scf.yield")]
+    monkeypatch.setattr(offsets_anew, "_make_again", lambda *args: None)
+    assert matmul(128, 128, 64, 4).metadata.spills > 0
+    monkeypatch.setattr(fit_registers, "ROUNDS_READ_ANEW", "tt.nothing")
+    assert matmul(128, 128, 64, 4).metadata.spills > 4
+
+
+def test_other_schedules_are_tried(monkeypatch):
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
+    assert matmul(256, 128, 64, 8).metadata.spills == 0
+    monkeypatch.setattr(emit, "STRATEGIES", ())
+    assert matmul(256, 128, 64, 8).metadata.spills > 0
+
+
+@pytest.mark.parametrize("m, n, k", [(128, 128, 192), (129, 136, 80)])
+def test_values_with_addresses_computed_in_the_loop(m, n, k, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "amd:gfx1100:sim")
+    x, w, b = (np.random.default_rng(i).standard_normal(s).astype(np.float16) for i, s in enumerate(((m, k), (k, n), (n,))))
+    got = example_matmul.matmul(x, w, b, block=(128, 128, 64), num_stages=2)
+    want = example_matmul.reference(x, w, b)
+    assert np.linalg.norm(got - want) < 1e-3 * np.linalg.norm(want)
 
 
 def test_limits():
