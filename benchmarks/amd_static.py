@@ -159,8 +159,17 @@ def _steps(kernel: Kernel, program: amd_cycles.Program) -> list[tuple[tuple[str,
     return found
 
 
-def modelled(arch: str, kernel: Kernel, row: Mapping[str, Any]) -> amd_cycles.Cost:
-    return amd_cycles.cost(arch, row["loop"], kernel.warps, row.get("conflicts") or 1.0)
+def measured(kernel: Kernel, text: str, shared: int) -> dict[str, float]:
+    """What the simulator saw (see amd_memory.measure)."""
+    import amd_memory
+
+    return {name: round(value, 3) for name, value in amd_memory.measure(kernel, text, shared).items()}
+
+
+def modelled(arch: str, kernel: Kernel, row: Mapping[str, Any], conflicts: bool) -> amd_cycles.Cost:
+    """``conflicts``: with bank conflicts as they were measured."""
+    memory = row["memory"] if conflicts else {"lds": 0, "lds_least": 0}
+    return amd_cycles.cost(arch, row["loop"], kernel.warps, memory["lds"] / memory["lds_least"] if memory["lds_least"] else 1.0)
 
 
 def chosen(archs: str, kernels: str) -> list[tuple[str, Kernel]]:
@@ -194,7 +203,9 @@ def remake(peer: str, args: argparse.Namespace) -> None:
                 if "error" in item:
                     known[label] = item["error"]
                 else:
-                    known[label] = figures(KERNELS[item["kernel"]], item["text"], item["shared"])
+                    kernel = KERNELS[item["kernel"]]
+                    known[label] = figures(kernel, item["text"], item["shared"])
+                    known[label]["memory"] = measured(kernel, item["text"], item["shared"])
                     _keep(args.keep, "triton", label, item["text"])
                 print(label, known[label] if "error" in item else {k: v for k, v in known[label].items() if k != "loop"}, flush=True)
         if process.wait():
@@ -213,7 +224,7 @@ def _keep(folder: str | None, who: str, label: str, text: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- the table
 @dataclass
 class Comparison:
-    """Ours and Triton's (None: it compiles nothing there) of one kernel."""
+    """Ours and Triton's (None: it compiles nothing there) of one kernel. Bank conflicts count where both were measured."""
 
     arch: str
     kernel: Kernel
@@ -225,20 +236,25 @@ class Comparison:
         self.ratios = {}
         if self.peer:
             for name, value in (("loop", lambda r: sum(r["loop"].values())), ("instructions", lambda r: r["instructions"]),
-                                ("cycles", lambda r: modelled(self.arch, self.kernel, r).cycles),
-                                ("serial", lambda r: modelled(self.arch, self.kernel, r).serial)):
+                                ("cycles", lambda r: self.cost(r).cycles), ("serial", lambda r: self.cost(r).serial)):
                 self.ratios[name] = value(self.ours) / value(self.peer)
 
+    def cost(self, row: Mapping[str, Any]) -> amd_cycles.Cost:
+        return modelled(self.arch, self.kernel, row, all("memory" in r for r in (self.ours, self.peer) if r))
 
-def compare(framework: Framework, arch: str, kernel: Kernel, peers: Mapping[str, Any], keep: str | None = None) -> Comparison:
+
+def compare(framework: Framework, arch: str, kernel: Kernel, peers: Mapping[str, Any], keep: str | None = None, measure: bool = False) -> Comparison:
     made = compiled(framework, arch, kernel)
     label = f"{arch} {kernel.name}"
     _keep(keep, "ours", label, made["text"])
     other = peers.get(label)
-    return Comparison(arch, kernel, figures(kernel, made["text"], made["shared"]), other if isinstance(other, dict) else None)
+    ours = figures(kernel, made["text"], made["shared"])
+    if measure:
+        ours["memory"] = measured(kernel, made["text"], made["shared"])
+    return Comparison(arch, kernel, ours, other if isinstance(other, dict) else None)
 
 
-COLUMNS = ("arch", "kernel", "instructions", "loop", "matrix", "valu", "salu", "lds", "global", "other", "LDS bytes", "VGPRs", "waves", "spills",
+COLUMNS = ("arch", "kernel", "instructions", "loop", "matrix", "valu", "salu", "lds", "global", "other", "LDS cycles", "lines", "LDS bytes", "VGPRs", "waves", "spills",
            "cycles", "limit", "serial")
 
 
@@ -246,14 +262,18 @@ def cells(c: Comparison) -> list[str]:
     """"ours/Triton's" for each figure."""
     sides = [s for s in (c.ours, c.peer) if s]
     kinds = [amd_cycles.by_kind(s["loop"]) for s in sides]
-    costs = [modelled(c.arch, c.kernel, s) for s in sides]
+    costs = [c.cost(s) for s in sides]
+    memory = [s.get("memory") for s in sides]
+    conflicts = [f"{m['lds']:.0f} ({m['lds'] - m['lds_least']:.0f})" if m else "?" for m in memory]
+    lines = [f"{m['lines']:.0f}" if m else "?" for m in memory]
 
     def both(values: Callable[[int], Any]) -> str:
         return " / ".join(f"{v:.0f}" if isinstance(v := values(i), float) else str(v) for i in range(len(sides)))
 
     return [c.arch, c.kernel.name, both(lambda i: sides[i]["instructions"]), both(lambda i: float(sum(sides[i]["loop"].values()))),
             *(both(lambda i, k=k: kinds[i][k]) for k in ("matrix", "valu", "salu", "lds", "global")),  # type: ignore[misc]
-            both(lambda i: kinds[i]["wait"] + kinds[i]["smem"] + kinds[i]["scratch"]), both(lambda i: sides[i]["shared"]), both(lambda i: sides[i]["vgprs"]),
+            both(lambda i: kinds[i]["wait"] + kinds[i]["smem"] + kinds[i]["scratch"]),
+            both(lambda i: conflicts[i]), both(lambda i: lines[i]), both(lambda i: sides[i]["shared"]), both(lambda i: sides[i]["vgprs"]),
             both(lambda i: amd_cycles.occupancy(c.arch, sides[i]["vgprs"], sides[i]["shared"], c.kernel.warps)),
             both(lambda i: sides[i]["spills"]), both(lambda i: costs[i].cycles), both(lambda i: costs[i].limit), both(lambda i: costs[i].serial)]
 
@@ -273,7 +293,7 @@ def table(args: argparse.Namespace) -> list[str]:
     print("\n".join(lines), flush=True)
     for arch, kernel in chosen(args.archs, args.kernels):
         try:
-            c = compare(framework, arch, kernel, peers, args.keep)
+            c = compare(framework, arch, kernel, peers, args.keep, not args.quick)
         except Exception as error:  # noqa: BLE001 - one kernel that fails must not hide the others
             lines.append(f"| {arch} | {kernel.name} | {type(error).__name__}: {str(error).splitlines()[0][:200]} |")
         else:
@@ -306,6 +326,7 @@ def main() -> None:
     parser.add_argument("--kernels", default="")
     parser.add_argument("--keep", metavar="FOLDER")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="leave the simulator out")
     parser.add_argument("--emit", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.emit:

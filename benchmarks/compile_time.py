@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 from configs import CONFIGS
+from frameworks import for_the_peer
 
 HERE = pathlib.Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -47,7 +48,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as peer_examples:
         for f in EXAMPLES.glob("*.py"):
-            text = f.read_text().replace("import tilewright as triton", "import triton").replace("import tilewright.", "import triton.")
+            text = for_the_peer(f.read_text())
             (pathlib.Path(peer_examples) / f.name).write_text(text)
         print("| target | kernel | cold s | peer | ratio | warm s | peer | ratio |\n|---|---|---|---|---|---|---|---|")
         for target in args.targets.split(","):

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from frameworks import for_the_peer
+
 HERE = pathlib.Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
 
@@ -79,7 +81,7 @@ def main() -> None:
         for f in EXAMPLES.glob("*.py"):
             text = f.read_text()
             (ours_dir / f.name).write_text(text)
-            (peer_dir / f.name).write_text(text.replace("import tilewright as triton", "import triton").replace("import tilewright.", "import triton."))
+            (peer_dir / f.name).write_text(for_the_peer(text))
         print("| target | kernel | regs | peer | spills | peer | shared | peer | matrix | peer | instructions | peer |")
         print("|---|---|---|---|---|---|---|---|---|---|---|---|")
         for target in args.targets.split(","):

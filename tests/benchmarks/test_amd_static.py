@@ -186,6 +186,18 @@ def test_the_model():
     assert amd_cycles.cost("gfx942", {"v_mfma_f32_32x32x2_f32": 1}, 4).parts["matrix"] == 64
 
 
+@pytest.mark.parametrize("label", ["gfx942 matmul", "gfx942 softmax"])
+def test_what_is_counted_is_executed(label, monkeypatch):
+    """The simulator ran as many instructions a step as the text's loop has, ours and Triton's (whose rows branch past a few)."""
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    arch, kernel = ALL[label]
+    c = amd_static.compare(Framework("tilewright"), arch, kernel, TRITON, measure=True)
+    assert c.ours["memory"]["executed"] == sum(c.ours["loop"].values())
+    assert 0.98 * sum(c.peer["loop"].values()) < c.peer["memory"]["executed"] <= sum(c.peer["loop"].values())
+    assert c.ours["memory"]["lds"] == c.ours["memory"]["lds_least"] > 0
+    assert c.ours["memory"]["lines"] == {"matmul": 2 * 128 * 64 * 2 / 128, "softmax": 2 * 4096 * 2 / 128}[kernel.name]
+
+
 def test_occupancy():
     assert amd_cycles.occupancy("gfx942", 129, 0, 4) == 3
     assert amd_cycles.occupancy("gfx942", 64, 32768, 4) == 2
