@@ -402,8 +402,8 @@ def permuted_shared(encoding: Any, shape: Sequence[int], order: Sequence[int]) -
     """The encoding of a buffer of ``shape`` seen through a transposing view, whose dim i is the buffer's dim ``order[i]``."""
     encoding = downcast(encoding)
     if isinstance(encoding, ttg.SwizzledSharedEncoding):
-        inverse = [list(order).index(d) for d in range(len(order))]
-        return ttg.SwizzledSharedEncoding.of(*(integer(p) for p in encoding.params[:3]), [inverse[d] for d in ints(encoding.params[3])])
+        vec, per_phase, max_phase = (integer(p) for p in encoding.params[:3])
+        return ttg.SwizzledSharedEncoding.of(vec, per_phase, max_phase, [list(order).index(d) for d in ints(encoding.params[3])])
     return linear_shared_encoding(to_linear_layout(shape, encoding).permute_tensor_dims(order))
 
 

@@ -179,4 +179,5 @@ def linear_candidate(shape: tuple[int, ...], written: Any, read: Any, element_bi
 
 def cost_of(shape: Sequence[int], written: Any, read: Any, shared: Any, element_bits: int, model: SharedModel) -> Cost:
     """As ``cost``, of encodings."""
-    return cost(*(to_linear_layout(tuple(shape), e) for e in (written, read, shared)), element_bits, model)
+    source, target, between = (to_linear_layout(tuple(shape), e) for e in (written, read, shared))
+    return cost(source, target, between, element_bits, model)
