@@ -111,7 +111,7 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
     values: list[Any] = []
     memory = GlobalMemory(buffers)
     for i, arg in enumerate(args):
-        if hasattr(arg, "__array_interface__") and getattr(arg, "ndim", 0) or hasattr(arg, "data_ptr"):
+        if hasattr(arg, "data_ptr") or (hasattr(arg, "__array_interface__") and arg.ndim):
             first, size = address_range(arg)
             memory.add(first, first + size, f"argument {i}")
             values.append(int(arg.data_ptr()) if hasattr(arg, "data_ptr") else int(arg.__array_interface__["data"][0]))
@@ -121,7 +121,8 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
             values.append(arg)
         else:
             raise ArgumentError(f"argument {i} is a {type(arg).__name__}; the simulator takes arrays, tensors, numbers and bytes")
-    return run_packed(program, chosen, (*grid, 1, 1, 1)[:3], values, memory, num_warps, shared, groups, check)
+    gx, gy, gz = (*grid, 1, 1, 1)[:3]
+    return run_packed(program, chosen, (gx, gy, gz), values, memory, num_warps, shared, groups, check)
 
 
 def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], values: Sequence[Any], memory: GlobalMemory, num_warps: int, shared: int,

@@ -90,7 +90,7 @@ class Machine:
     ``check``: waits and races are checked. ``prepare(machine)`` runs when the registers of a batch are set up.
     """
 
-    def __init__(self, code: Code, launch: Launch, memory: Any, *, check: bool = True, max_waves: int = 0, max_blocks: int = 20_000_000,
+    def __init__(self, code: Code, launch: Launch, memory: Any, *, check: bool = True, max_waves: int = 0, max_blocks: int = 5_000_000,
                  prepare: Callable[[Machine], None] | None = None):
         self.code, self.program, self.kernel, self.launch, self.memory = code, code.program, code.kernel, launch, memory
         self.arch, self.lanes = self.program.arch, self.kernel.lanes
@@ -171,8 +171,9 @@ class Machine:
         found = self._views.get(key)
         if found is None:
             first, last = int(index[0]), int(index[-1])
-            where: Any = slice(first, last + 1) if last - first + 1 == len(index) else index
-            found = self._views[key] = Waves(self, self.batch, where, index, self.group_of[index])
+            if last - first + 1 != len(index):
+                return Waves(self, self.batch, index, index, self.group_of[index])  # a copy, which is not kept
+            found = self._views[key] = Waves(self, self.batch, slice(first, last + 1), index, self.group_of[index])
         else:
             found.load()
         return found
@@ -180,13 +181,15 @@ class Machine:
     def _schedule(self, waves: int) -> None:
         ready: dict[int, Array] = {0: self.wave_ids}  # pc → waves, ascending
         waiting_since: dict[int, int] = {0: 0}
-        blocks, left, tick = self.code.blocks, self._max_blocks, 0
+        blocks, left, tick, patience = self.code.blocks, self._max_blocks, 0, _FAIR
         while ready:
             pc = min(ready)
             if len(ready) > 1:
                 oldest = min(waiting_since, key=waiting_since.__getitem__)
-                if tick - waiting_since[oldest] > _FAIR:
-                    pc = oldest
+                if tick - waiting_since[oldest] > patience:
+                    pc, patience = oldest, max(8, patience // 2)  # somebody spins: take turns faster
+            else:
+                patience = _FAIR
             index = ready.pop(pc)
             del waiting_since[pc]
             w = self._waves(index)
@@ -221,7 +224,7 @@ class Machine:
                 step(w)
         except SimulationError as e:
             raise e.at_waves(w) from None
-        except (IndexError, ValueError, TypeError) as e:
+        except Exception as e:  # noqa: BLE001 - whatever it is, say where
             raise SimulationError(f"the simulator failed: {type(e).__name__}: {e}").at_waves(w) from e
         self._runs[block.first] += w.n
         return w.next_pc

@@ -347,9 +347,16 @@ for _word, _function in _COMPARISONS.items():
         _compare_short(f"s_cmpk_{_word}_{_k}", _k, _function)
     if _word in ("eq", "lg"):
         compare(f"s_cmp_{_word}_u64", "u64", _function)
+
+
+def _bit_test(bits: int, wanted: int) -> Callable[[Array, Array], Array]:
+    low = np.uint32(bits - 1)
+    return lambda a, b: (a >> (b & low).astype(a.dtype) & a.dtype.type(1)) == wanted
+
+
 for _bits in (32, 64):
     for _value in (0, 1):
-        compare(f"s_bitcmp{_value}_b{_bits}", f"u{_bits},u32", lambda a, b, n=_bits - 1, v=_value: (a >> (b & np.uint32(n)).astype(a.dtype) & a.dtype.type(1)) == v)
+        compare(f"s_bitcmp{_value}_b{_bits}", f"u{_bits},u32", _bit_test(_bits, _value))
 
 
 @instruction("s_movk_i32", "s_cmovk_i32", "s_addk_i32", "s_addk_co_i32", "s_mulk_i32")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.targets.amd.isa.errors import SimulationError
 from tilewright.targets.amd.isa.program import Imm, Instruction, Reg
 from tilewright.targets.amd.isa.registry import DecodeContext, Step, instruction
 from tilewright.targets.amd.isa.state import NULL, scalar_index, scalar_reader
@@ -61,7 +62,7 @@ def _s_load(ins: Instruction, ctx: DecodeContext) -> Step:
         mask = None
         if limits is not None and stride is not None:
             if ((stride(w) >> np.uint32(16)) & np.uint32(0x3FFF)).any():
-                raise NotImplementedError("a scalar buffer load from a buffer with a stride")
+                raise SimulationError("a scalar load from a buffer with a stride is not simulated")
             at = at & np.uint64(0xFFFFFFFFFFFF)
             mask = ((add + whole) <= limits(w).astype(np.int64)).reshape(-1, 1)
         address = ((at.view(np.int64) + add).view(np.uint64) & align).reshape(-1, 1)
