@@ -63,7 +63,8 @@ class Framework:
             sys.path.insert(0, str(self._copies))
             for f in EXAMPLES.glob("*.py"):
                 text = for_the_peer(f.read_text())
-                (self._copies / f"peer_{f.name}").write_text(re.sub(r"^from (matmul|common) import", r"from peer_\1 import", text, flags=re.M))
+                text = re.sub(r"^from (matmul|common) import", r"from peer_\1 import", text, flags=re.M)
+                (self._copies / f"peer_{f.name}").write_text(re.sub(r"^import common$", "import peer_common as common", text, flags=re.M))
         return importlib.import_module(f"peer_{file}")
 
 
