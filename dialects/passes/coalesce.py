@@ -62,21 +62,21 @@ def _explain_narrow(node: Node, axis: AxisInfoAnalysis, dim: int, ctx: Any, thre
     if info.contiguity[dim] <= n:
         why.append(f"addresses are known to be contiguous for no more than {n}")
     if max(1, info.divisibility[dim] * 8 // bits) <= n:
-        why.append(f"they are known to start at multiples of {info.divisibility[dim]} bytes; arguments divisible by 16, or tl.multiple_of, would say more")
+        why.append(f"they are known to start at multiples of {max(info.divisibility[dim], bits // 8)} bytes; arguments divisible by 16, or tl.multiple_of, would say more")
     if mask is not None and type_info(mask.type).shape and axis.get(mask).constancy[dim] <= n:
         why.append(f"the mask is known to be one value for no more than {axis.get(mask).constancy[dim]}; a bound divisible by 16 would say more")
     ctx.explain(node.op, f"tl.{node.name[3:]} of {bits}-bit elements", f"{n} at a time, of {best}", "; ".join(why))
 
 
-def _dot_operands(function: Function) -> dict[int, int]:
-    """The loads that feed a dot (ids of nodes), and which dim of what they load is the dot's k."""
-    found: dict[int, int] = {}
+def _dot_operands(function: Function) -> dict[int, list[int]]:
+    """The loads that feed dots (ids of nodes), and which dims of what they load are the dots' k."""
+    found: dict[int, list[int]] = {}
     for node in function.nodes():
         if node.name == "tt.dot":
             for i, v in enumerate(node.operands[:2]):
                 path = path_to_load(function, v)
                 if path is not None:
-                    found[id(path.load)] = path.permutation[len(path.permutation) - 1 - i]
+                    found.setdefault(id(path.load), []).append(path.permutation[len(path.permutation) - 1 - i])
     return found
 
 
@@ -103,9 +103,9 @@ def _with_runs_along_k(shape: tuple[int, ...], run: int, dim: int, k: int, bits:
     return (min(run, share // along_k), along_k) if along_k > 1 else (longest, 1)
 
 
-def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int, crowded: bool) -> tuple[int, int]:
+def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int) -> tuple[int, int]:
     """As ``_with_runs_along_k`` for memory in which any layout can be had: the fewest loads and writes to shared memory together, and
-    among equals the longest loads; where registers are crowded no more loads than with the longest runs."""
+    among equals the longest loads."""
     share = max(1, prod(shape) // threads)
     longest = min(run, share)
     best = (share // longest + 2 * share, -longest, 1)
@@ -113,7 +113,7 @@ def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int,
     while along_k * bits <= 128 and along_k <= min(shape[k], share):
         most = min(run, share // along_k)
         for n in (most >> i for i in range(most.bit_length())):
-            if n * bits >= 32 and not (crowded and share // n > share // longest):
+            if n * bits >= 32:
                 writes = share // along_k * (2 if along_k * bits < 32 else 1)
                 best = min(best, (share // n + writes, -n, along_k))
         along_k *= 2
@@ -125,8 +125,9 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
     max_bits = int(ctx.capabilities.max_vector_bits)
     threads = ctx.num_warps * ctx.warp_size
     found: list[tuple[Node, tuple[tuple[int, ...], tuple[int, ...], int, int]]] = []
-    model, crowded = ctx.capabilities.extra.get("shared_model"), _is_crowded(function, threads, ctx)
-    operands = {} if ctx.capabilities.async_copy_bytes or crowded and model is None else _dot_operands(function)
+    model = ctx.capabilities.extra.get("shared_model")
+    apart = ctx.capabilities.async_copy_bytes or model is None and _is_crowded(function, threads, ctx)
+    operands = {} if apart else _dot_operands(function)
     wanted: dict[Any, int] = {}
     limit: dict[Any, int] = {}
     for node in function.nodes():
@@ -136,7 +137,7 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
         if info.shape is None:
             continue
         order = order_by_contiguity(axis.get(node.operands[0]).contiguity)
-        k = operands.get(id(node), order[0])
+        k = next((d for d in operands.get(id(node), ()) if d != order[0]), order[0])  # rows for one dot do not hurt another
         turned = k != order[0] and info.pointee_bits < 32 and not (model is not None and info.pointee_bits in model.transposing)
         key = (info.shape, tuple(order), k, info.pointee_bits) if turned else (info.shape, tuple(order), -1, 0)
         found.append((node, key))
@@ -153,7 +154,7 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
             size[dims[0]] = n
             if k >= 0:
                 size[dims[0]], size[k] = (_with_runs_along_k(shape, n, dims[0], k, bits, threads) if model is None else
-                                          _runs_for(shape, n, k, bits, threads, crowded))
+                                          _runs_for(shape, n, k, bits, threads))
             encodings[key] = blocked_for(shape, size, list(dims), ctx.num_warps, ctx.warp_size)
     return [(node, encodings[key]) for node, key in found]
 
