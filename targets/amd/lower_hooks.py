@@ -95,14 +95,25 @@ class AmdHooks(TargetHooks):
         b.call_intrinsic("llvm.amdgcn.s.barrier", None, [])
         fence(ORDERINGS["acquire"])
 
-    @staticmethod
-    def _barrier(b: Any, tags: dict[str, Any]) -> None:
+    def _barrier(self, b: Any, tags: dict[str, Any]) -> None:
         def fence(ordering: int) -> None:
             b.op("llvm.fence", (), (), {"ordering": b.int_attr(ordering, 64), "syncscope": ir.StringAttr.get("workgroup"), **tags})
 
         fence(ORDERINGS["release"])
+        self._finish_shared(b, not tags)
         b.call_intrinsic("llvm.amdgcn.s.barrier", None, [])
         fence(ORDERINGS["acquire"])
+
+    def _finish_shared(self, b: Any, stores: bool) -> None:
+        """Wait for this wave's accesses of LDS. The fence asks for that, but LLVM 22 drops its wait where a loop's first pass has nothing to wait
+        for, though later ones have: other waves might then write what this one is still to read. Of ``stores`` the same holds on RDNA; gfx10 and
+        gfx11 have no intrinsic for them."""
+        if self.arch.startswith("gfx12"):
+            for counter in ("ds", "store") if stores else ("ds",):
+                b.call_intrinsic(f"llvm.amdgcn.s.wait.{counter}cnt", None, [b.i16(0)])
+            return
+        # lgkmcnt 0, the others as large as they go: s_waitcnt in the ISA manuals, whose fields RDNA 3 has in another order
+        b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(0xFC07 if self.arch.startswith("gfx11") else 0xC07F)])
 
     def _cached(self, key: str, make: Any) -> Any:
         if key not in self._made:

@@ -153,6 +153,35 @@ def test_barrier_of_shared_memory_leaves_global_memory_alone():
     assert "s_barrier_signal" in fence_kernel("gfx1201", False).assembly()
 
 
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"])
+def test_a_loop_waits_for_its_reads_before_the_barrier(arch):
+    """The reads of one pass must be done before others write in the next one. LLVM 22 loses the fence's wait where the first pass has none to wait for."""
+    def body(b, h, args):
+        smem, tid = b.address_of("global_smem", 3), h.thread_id(b)
+        first = b.load(b.gep(args[0], tid, b.t_i32), b.t_i32)
+        count = b.load(args[1], b.t_i32)
+        head = b.block([b.t_i32, b.t_i32])
+        done = b.block([b.t_i32], after=head)
+        b.br(head, [b.i32(0), first])
+        b.set_block(head)
+        i, value = head.arguments
+        h.barrier(b)
+        b.store(value, b.gep(smem, tid, b.t_i32))
+        h.barrier(b)
+        read = b.load(b.gep(smem, b.xor(tid, b.i32(64)), b.t_i32), b.t_i32)
+        after = b.add(i, b.i32(1))
+        b.cond_br(b.icmp("slt", after, count), head, done, [after, read], [read])
+        b.set_block(done)
+        b.store(done.arguments[0], b.gep(args[0], tid, b.t_i32))
+
+    lines = [line.split(";")[0].split("#")[0].strip() for line in Kernel(arch, [P1, P1], body, num_warps=4, shared=1024).assembly().splitlines()]
+    ends = [i for i, line in enumerate(lines) if line in ("s_barrier", "s_barrier_signal -1")]
+    assert len(ends) == 2
+    for end in ends:
+        before = [line for line in lines[:end] if line.startswith(("s_wait", "ds_")) and "alu" not in line]
+        assert "lgkmcnt(0)" in before[-1] or before[-1] == "s_wait_dscnt 0x0", before
+
+
 def test_the_launch_bounds_reach_the_code_object():
     kernel = Kernel("gfx942", [P1], lambda b, h, args: None, num_warps=4, waves_per_eu=2)
     assert '"amdgpu-waves-per-eu"="2"' in kernel.llvm_ir and '"amdgpu-flat-work-group-size"="256,256"' in kernel.llvm_ir
