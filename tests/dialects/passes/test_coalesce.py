@@ -7,6 +7,7 @@ from tilewright.dialects.analysis.structure import type_info
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.encodings import ints
 from tilewright.dialects.passes import coalesce, convert_tt_to_ttg
+from tilewright.dialects.shared_model import SharedModel
 
 
 def memory_layouts(text, ctx=None):
@@ -88,6 +89,16 @@ def test_operands_that_are_not_contiguous_along_k_get_runs_along_it_where_there_
     assert memory_layouts(matmul(64, 64, 64), context(32))[1][1] == [1, 8]  # async copies move what is contiguous
     # four elements a thread: 4 bytes along n and along k
     assert memory_layouts(matmul(64, 64, 16), context(64))[1][1] == [2, 2]
+
+
+def test_runs_are_the_cheapest_for_memory_of_a_known_kind():
+    """Loads and writes together as few as can be; nothing where the memory transposes elements of that size itself."""
+    any_layout = SharedModel(32)
+    for k, expected in ((16, [2, 2]), (32, [2, 4]), (64, [4, 4]), (128, [4, 8]), (256, [8, 8])):
+        assert memory_layouts(matmul(64, 64, k), context(64, shared_model=any_layout))[1][1] == expected
+    turning = SharedModel(64, transposing={16: 8})
+    assert memory_layouts(matmul(64, 64, 64), context(64, shared_model=turning))[1][1] == [1, 8]
+    assert memory_layouts(matmul(64, 64, 128, "f8E5M2"), context(64, shared_model=turning))[1][1] != [1, 16]
 
 
 def test_narrow_accesses_say_what_they_lack():

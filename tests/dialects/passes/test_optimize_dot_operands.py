@@ -16,6 +16,8 @@ from tilewright.dialects.passes import (
     remove_layout_conversions,
 )
 from tilewright.dialects.passes.optimize_dot_operands import choose_swizzle
+from tilewright.dialects.shared_layouts import cost_of
+from tilewright.dialects.shared_model import SharedModel
 from tilewright.dialects.swizzle import access_vector, bank_conflicts
 
 PASSES = (convert_tt_to_ttg, coalesce, accelerate_dot, remove_layout_conversions, optimize_dot_operands)
@@ -167,3 +169,39 @@ def test_without_async_copies_the_buffer_is_k_fastest_so_that_reads_are_vectors(
         # with copies it is in the order of the load
         _, f = run_passes(matmul(64, 64, 64), context(32), *PASSES)
         assert [ints(n.results[0].type.encoding.params[3]) for n in f.nodes() if n.name == "ttg.local_alloc"] == [[1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("transposing", [{}, {16: 8, 8: 8}], ids=["plain", "transposing"])
+def test_buffers_of_a_memory_of_a_known_kind(name, transposing):
+    """Any linear layout may be taken: valid in every kernel, no dearer than the best swizzle, and without conflicts."""
+    model = SharedModel(64 if transposing else 32, {16: (1, 2, 20)}, transposing)
+    with mlir_context():
+        _, f = run_passes(KERNELS[name](), context(64, shared_model=model), *PASSES)
+        for node in f.nodes():
+            if node.name == "ttg.local_alloc" and node.operands:
+                source = type_info(node.operands[0].type)
+                memory = node.results[0]
+                (user,) = (u for u, _ in f.uses(memory))
+                read = user.results[0]
+                order = tuple(range(len(source.shape)))
+                if user.name == "ttg.memdesc_trans":
+                    order = tuple(user.ints_attr("order"))
+                    (load,) = (u for u, _ in f.uses(read))
+                    read = load.results[0]
+                target = transposed(type_info(read.type).shape, type_info(read.type).encoding, tuple(order.index(d) for d in range(len(order))))
+                bits = max(8, source.bits)
+                found = cost_of(source.shape, source.encoding, target, memory.type.encoding, bits, model)
+                for swizzle in ((1, 1, 1), (8, 1, 8), (4, 1, 16)):
+                    for dims in ([1, 0], [0, 1]):
+                        other = ttg.SwizzledSharedEncoding.of(*swizzle, dims)
+                        assert found.total <= cost_of(source.shape, source.encoding, target, other, bits, model).total or swizzle[0] * swizzle[2] > 64
+                if bits == 16:
+                    assert found.conflicts == 0
+
+
+def test_buffers_of_targets_that_say_nothing_stay_swizzled():
+    with mlir_context():
+        _, f = run_passes(matmul(64, 64, 64), context(64), *PASSES)
+        allocs = [n for n in f.nodes() if n.name == "ttg.local_alloc"]
+        assert allocs and all(isinstance(n.results[0].type.encoding, ttg.SwizzledSharedEncoding) for n in allocs)
