@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,23 +9,8 @@ from tilewright.targets.amd.capabilities import ARCHS, capabilities, resolve_arc
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS
 from tilewright.targets.amd.options import AmdOptions
 from tilewright.targets.amd.pipeline import pipeline
-from tilewright.targets.protocol import API_VERSION, Device, TargetPlugin
-
-
-def _probe() -> list[Device]:
-    """GPUs that the amdkfd driver lists in sysfs; reading files initialises nothing."""
-    devices: list[Device] = []
-    for path in sorted(glob.glob("/sys/class/kfd/kfd/topology/nodes/*/properties")):
-        try:
-            with open(path) as f:
-                facts = dict(line.split(None, 1) for line in f if " " in line)
-            version = int(facts.get("gfx_target_version", "0"))
-        except (OSError, ValueError):
-            continue
-        if version:  # 90402 is gfx942: major 9, minor 4, stepping 2 in hexadecimal
-            arch = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
-            devices.append(Device(len(devices), facts.get("name", "AMD GPU").strip(), arch))
-    return devices
+from tilewright.targets.amd.probe import probe
+from tilewright.targets.protocol import API_VERSION, TargetPlugin
 
 
 def _driver() -> Any:
@@ -75,7 +59,7 @@ TARGET = TargetPlugin(
     device_types=("hip", "cuda"),  # torch calls AMD's devices "cuda" too
     archs=ARCHS,
     default_arch="gfx942",
-    probe=_probe,
+    probe=probe,
     resolve_arch=resolve_arch,
     capabilities=capabilities,
     options=AmdOptions,
