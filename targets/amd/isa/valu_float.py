@@ -141,14 +141,18 @@ def _fract(k: str) -> Function:
 
 def _mantissa(k: str) -> Function:
     """frexp's fraction in [0.5, 1), of its sign; infinities and NaN as they are."""
-    return lambda x: np.where(np.isfinite(x), np.frexp(x)[0], x).astype(FLOAT[k])
+    def mantissa(x: Array) -> Array:
+        m: Array = np.where(np.isfinite(x), np.frexp(x)[0], x)
+        return m.astype(FLOAT[k])
+
+    return mantissa
 
 
 def _exponent(k: str, out: Any) -> Function:
     """frexp's exponent; 0 of 0, infinities and NaN."""
     def exponent(x: Array) -> Array:
-        _, e = np.frexp(x)
-        return np.where(np.isfinite(x), e, 0).astype(out)
+        e: Array = np.where(np.isfinite(x), np.frexp(x)[1], 0)
+        return e.astype(out)
 
     return exponent
 
