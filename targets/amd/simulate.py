@@ -37,7 +37,7 @@ _CLASSES = (("v_mfma", "matrix"), ("v_smfmac", "matrix"), ("v_wmma", "matrix"), 
 @dataclass
 class Report:
     """What a launch did. ``instructions``: mnemonic → how often a wave executed it; ``lds_conflicts``: instruction's index in the text → extra cycles
-    for LDS bank conflicts, over all waves."""
+    for LDS bank conflicts, over all waves, where they were counted."""
 
     kernel: str
     arch: str
@@ -98,13 +98,15 @@ def register_buffer(array: Any) -> _Registered:
 
 # ------------------------------------------------------------------------------------------------------- launching
 def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str | None = None, num_warps: int = 0, shared: int = 0,
-             buffers: Iterable[tuple[int, int]] = (), groups: Iterable[tuple[int, int, int]] | None = None, check: bool = True) -> Report:
+             buffers: Iterable[tuple[int, int]] = (), groups: Iterable[tuple[int, int, int]] | None = None, check: bool = True,
+             conflicts: bool = False) -> Report:
     """Run the work-groups of ``grid`` (up to three ints), or only ``groups``.
 
     text: AMDGCN of the arch that its first line names. args: one an explicit argument: numpy array or torch CPU tensor (changed in place), int (a scalar, or an
     address), float, bool, numpy scalar, or bytes as they stand in the kernarg segment. kernel: its name where the text has several. num_warps:
     waves of a work-group (default: as many as the code object allows). shared: bytes of dynamic LDS. buffers: further memory, [first, end) addresses.
-    check=False leaves out waits and races (bounds are always checked). Raises SimulationError.
+    check=False leaves out waits and races (bounds are always checked). conflicts=True
+    counts LDS bank conflicts. Raises SimulationError.
     """
     program = parse(text)
     chosen = program.kernel(kernel)
@@ -122,11 +124,11 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
         else:
             raise ArgumentError(f"argument {i} is a {type(arg).__name__}; the simulator takes arrays, tensors, numbers and bytes")
     gx, gy, gz = (*grid, 1, 1, 1)[:3]
-    return run_packed(program, chosen, (gx, gy, gz), values, memory, num_warps, shared, groups, check)
+    return run_packed(program, chosen, (gx, gy, gz), values, memory, num_warps, shared, groups, check, conflicts)
 
 
 def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], values: Sequence[Any], memory: GlobalMemory, num_warps: int, shared: int,
-               groups: Iterable[tuple[int, int, int]] | None = None, check: bool = True) -> Report:
+               groups: Iterable[tuple[int, int, int]] | None = None, check: bool = True, conflicts: bool = False) -> Report:
     """``simulate`` for values that pack_arguments takes."""
     code = load(program, kernel)
     threads = num_warps * kernel.lanes or int(kernel.metadata.get("max_flat_workgroup_size", 256))
@@ -136,9 +138,12 @@ def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], val
             memory.add(registered.first, registered.end, "registered buffer")
     launch = Launch(grid, block, pack_arguments(kernel, values, grid, block, shared), int(kernel.descriptor.get("group_segment_fixed_size", 0)) + shared)
     machine = Machine(code, launch, memory, check=check)
+    cycles: dict[int, list[int]] = {}  # instruction → [accesses, cycles, cycles without conflicts]
+    if conflicts:
+        machine.lds_conflicts = cycles
     machine.run(groups)
     return Report(kernel.name, program.arch, machine.waves_run // machine.waves_per_group, machine.waves_run, machine.counts,
-                  dict(getattr(machine, "lds_conflicts", {})))
+                  {pc: taken - least for pc, (_, taken, least) in cycles.items()})
 
 
 __all__ = ["Report", "SimulationError", "errors", "register_buffer", "simulate"]

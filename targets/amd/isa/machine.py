@@ -87,8 +87,11 @@ class Machine:
     """One launch. ``memory``: global memory (memory.Memory). What instructions use:
 
     lds (memory.Lds), scratch (memory.Scratch), waits, races. ``Waves.group_ids`` and ``wave_ids`` index these.
-    ``check``: waits and races are checked. ``prepare(machine)`` runs when the registers of a batch are set up.
+    ``check``: waits and races are checked. ``prepare(machine)`` runs when the registers of a batch are set up. ``lds_conflicts``: a dict that a caller
+    sets to have bank conflicts counted (see bank_conflicts).
     """
+
+    lds_conflicts: dict[int, list[int]]
 
     def __init__(self, code: Code, launch: Launch, memory: Any, *, check: bool = True, max_waves: int = 0, max_blocks: int = 5_000_000,
                  prepare: Callable[[Machine], None] | None = None):

@@ -5,7 +5,14 @@ import pytest
 from snippets import kernel_text, lanes_of, run_snippet
 
 from tilewright.dialects.errors import ArgumentError
-from tilewright.targets.amd.isa.errors import Deadlock, DivergentBarrier, OutOfBounds, SimulationError, Trap, UnknownInstruction
+from tilewright.targets.amd.isa.errors import (
+    Deadlock,
+    DivergentBarrier,
+    OutOfBounds,
+    SimulationError,
+    Trap,
+    UnknownInstruction,
+)
 from tilewright.targets.amd.isa.launch import Launch, hidden_values
 from tilewright.targets.amd.isa.machine import Machine, load
 from tilewright.targets.amd.isa.memory import GlobalMemory

@@ -4,7 +4,16 @@ import pytest
 from snippets import kernel_text
 
 from tilewright.targets.amd.isa.errors import UnknownInstruction
-from tilewright.targets.amd.isa.program import Expr, Imm, Reg, Special, float_bits, parse, parse_instruction, parse_operand
+from tilewright.targets.amd.isa.program import (
+    Expr,
+    Imm,
+    Reg,
+    Special,
+    float_bits,
+    parse,
+    parse_instruction,
+    parse_operand,
+)
 
 
 @pytest.mark.parametrize("text, expected", [
