@@ -19,15 +19,16 @@ def flags(arch: str) -> int:
     return _FORMAT if arch.startswith("gfx9") else _FORMAT | _RDNA
 
 
-# Cache policy bits of the instructions' auxiliary operand: glc, slc on GFX9 (nt, sc bits on gfx940) and dlc on RDNA; on gfx12 a temporal
-# hint. Streaming accesses ("cg", "cs") take what LLVM takes for nontemporal ones.
-def streaming(arch: str) -> int:
-    """The auxiliary operand of an access whose data is not used again."""
+# Cache policy bits of the instructions' auxiliary operand: glc, slc on GFX9 (sc0, nt on gfx940) and dlc on RDNA; on gfx12 a temporal hint.
+def streaming(arch: str, store: bool) -> int:
+    """The auxiliary operand of an access whose data is not used again: as LLVM's nontemporal ones (AMDGPU user guide, memory model)."""
     if arch in ("gfx942", "gfx950"):
         return 2  # nt
     if arch.startswith("gfx12"):
         return 1  # TH_NT
-    return 3 if arch == "gfx90a" else 2 if arch.startswith("gfx10") else 6  # glc slc; slc; slc dlc
+    if arch.startswith("gfx11"):
+        return 7 if store else 6
+    return 3 if store or arch == "gfx90a" else 2
 
 
 def waitcnt(vm: int = 63, lgkm: int = 15) -> int:

@@ -31,7 +31,7 @@ def _parts(op: Any, required: int) -> list[Any]:
 
 
 def _auxiliary(ctx: Any, op: Any) -> int:
-    return streaming(ctx.pass_ctx.arch) if ir.StringAttr(op.attributes["cache"]).value in ("cg", "cs") else 0
+    return streaming(ctx.pass_ctx.arch, op.name == "amdg.buffer_store") if ir.StringAttr(op.attributes["cache"]).value in ("cg", "cs") else 0
 
 
 def _resource(ctx: Any, ptr: Any, limit: Any) -> Any:

@@ -118,13 +118,13 @@ class _Converter:
         self._rewrite(node, parts.scalar, parts.lane, covered, vector, mask)
 
     def _flat(self, pointer: Any) -> Split | None:
-        """Argument and offsets of a tile of one dim that no loop moves: all of the offset is one value a thread, which is cheaper than
-        a pointer of its own; and a mask that compares the same offsets asks nothing. None of others."""
+        """Scalar pointer and offsets of a tile of one dim, as the kernel has them: all of the offset is one value a thread, which is cheaper
+        than a pointer of its own; and a mask that compares the same offsets asks nothing, in no iteration. None of others."""
         made = self.function.def_node(pointer)
         if made is None or made.name != "tt.addptr" or len(type_info(pointer.type).shape or ()) != 1:
             return None
         splat, offsets = self.function.def_node(made.operands[0]), made.operands[1]
-        if splat is None or splat.name != "tt.splat" or type_info(offsets.type).bits != 32 or self.affine.value(offsets).poly.regions:
+        if splat is None or splat.name != "tt.splat" or type_info(offsets.type).bits != 32:
             return None
         return Split(splat.operands[0], offsets)
 
