@@ -56,6 +56,14 @@ def test_example_in_every_type(arch, example, dtype):
     assert run(example, dtype, SIZES[example][1]) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["gfx90a", "gfx1030", "gfx1101", "gfx1102", "gfx1200"])
+@pytest.mark.parametrize("example", SIZES)
+def test_example_on_other_archs(monkeypatch, other, example):
+    monkeypatch.setenv("TILEWRIGHT_TARGET", f"amd:{other}:sim")
+    assert run(example, "float16", SIZES[example][0]) == []
+
+
 BACKWARD = [{"KEYS": (64, 32, 4, 2), "QUERIES": (64, 32, 4, 2)}]
 
 
