@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, TilewrightError
-from tilewright.matrix_worker import INTERPRETER
+from tilewright.matrix_worker import INTERPRETER, NOTHING
 
 FORMAT = 1
 
 
 @dataclass
 class TargetResult:
-    """What became of one target. ``ran``: "device", "simulator", "interpreter", "compiled only" (``reason`` says why) or "" where it did
-    not begin. kernels, cases: dicts as ``matrix_worker`` writes them. ``failure``: what ended the row early."""
+    """What became of one target. ``ran``: "device", "simulator", "interpreter", "compiled only", "not run" (``reason`` says why) or "" where
+    it did not begin. kernels, cases: dicts as ``matrix_worker`` writes them. ``failure``: what ended the row early."""
 
     target: str
     ran: str = ""
@@ -148,7 +148,7 @@ def run_target(target: str, request: Mapping[str, Any], timeout: float) -> Targe
             what = f"{_ended(code, late)}{f' in case {current}' if current else ''}"
             result.failure = "\n".join(filter(None, (result.failure, what, tail)))
     result.seconds = time.perf_counter() - start
-    if not result.failure and not result.cases and result.ran != "not run":
+    if not result.failure and not result.cases and result.ran != NOTHING:
         result.failure = "no case was run" + (f": none is named like {request['cases']!r}" if request.get("cases") else "")
     return result
 

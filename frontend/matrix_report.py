@@ -38,9 +38,12 @@ def _shown(kernels: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
 
 
 def problems(result: TargetResult) -> list[str]:
-    """What failed, in words."""
-    out = [result.failure] if result.failure else []
-    return out + [f"{c['name']}: {c['message']}" for c in result.cases if c["status"] == "failed"]
+    """What failed, in words; cases that failed in the same way are named together."""
+    named: dict[str, list[str]] = {}
+    for c in result.cases:
+        if c["status"] == "failed":
+            named.setdefault(c["message"], []).append(c["name"])
+    return ([result.failure] if result.failure else []) + [f"{'; '.join(names)}: {message}" for message, names in named.items()]
 
 
 class Table:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 INTERPRETER = "interpreter"
-DEVICE, SIMULATOR, COMPILED = "device", "simulator", "compiled only"
+DEVICE, SIMULATOR, COMPILED, NOTHING = "device", "simulator", "compiled only", "not run"
 
 _FACTS = ("name", "registers", "spills", "shared", "num_warps", "matrix_instructions", "choices", "variants", "host")
 
@@ -91,6 +91,8 @@ def prepare(target: str, compile_only: bool) -> tuple[str, str, str]:
     or simulator, the device of arrays). Before the user's file is imported: decorators look at the environment."""
     os.environ.pop("TILEWRIGHT_TARGET", None)
     os.environ.pop("TILEWRIGHT_INTERPRET", None)
+    if target == INTERPRETER and compile_only:
+        return NOTHING, "--compile-only was given, and the interpreter compiles nothing", "cpu"
     if target == INTERPRETER:
         os.environ["TILEWRIGHT_INTERPRET"] = "1"
         return INTERPRETER, "", "cpu"
@@ -155,6 +157,9 @@ class Worker:
             with self._listening():
                 self.where, reason, self.device = prepare(str(self.request["target"]), bool(self.request.get("compile_only")))
                 self.write({"event": "begin", "ran": self.where, "reason": reason})
+                if self.where == NOTHING:
+                    self.write({"event": "end"})
+                    return
                 if self.where in (SIMULATOR, COMPILED):
                     from tilewright import testing
 
@@ -191,7 +196,7 @@ class Worker:
         make = getattr(module, CASES, None)
         if make is None or self.request.get("kernel"):
             if self.where == INTERPRETER:
-                self.write({"event": "begin", "ran": "not run", "reason": "without cases there is nothing for the interpreter to run"})
+                self.write({"event": "begin", "ran": NOTHING, "reason": "without cases there is nothing for the interpreter to run"})
                 return
             self.write({"event": "begin", "ran": COMPILED, "reason": f"the file has no {CASES}" if make is None else "--kernel was given"})
             for name, compile_ in compile_kernels(module, self.request):

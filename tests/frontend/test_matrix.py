@@ -135,9 +135,10 @@ def test_cases_are_chosen_by_name(folder):
 
 
 def test_compile_only(folder, capsys):
-    assert cli.main(["matrix", write(BAD.replace("[][0]", "launch()")), "--targets", "amd:gfx90a", "--compile-only", "--junit", "o.xml"]) == 0
+    assert cli.main(["matrix", write(BAD.replace("[][0]", "launch()")), "--targets", "amd:gfx90a,interpreter", "--compile-only", "--junit", "o.xml"]) == 0
     out = capsys.readouterr().out
     assert "compiled only" in out and "6/6" in out and "amd:gfx90a: --compile-only was given" in out
+    assert "interpreter  not run" in out and "the interpreter compiles nothing" in out
     assert len(ElementTree.parse("o.xml").getroot().findall("testsuite/testcase/skipped")) == 6
 
 
@@ -188,6 +189,11 @@ def test_spills_can_be_a_failure():
     assert result.passed
     matrix.spilled(result, 11)
     assert not result.passed and result.failure == "k spills 12 registers; --max-spills is 11"
+
+
+def test_cases_that_fail_alike_are_told_once():
+    cases = [{"name": n, "status": "failed", "message": m} for n, m in (("a", "x"), ("b", "y"), ("c", "x"))]
+    assert matrix_report.problems(matrix.TargetResult("t", failure="early", cases=cases)) == ["early", "a; c: x", "b: y"]
 
 
 def test_all_targets_are_the_default():
