@@ -98,6 +98,10 @@ def initialise(batch: Batch, kernel: Kernel, launch: Launch, groups: Sequence[tu
     s[M0] = 0
     batch.scc[...] = False
     batch.last = None
+    for directive, value in d.items():
+        known = directive[10:] in {name for name, _ in _USER_SGPRS} or directive[10:] in ("count", "kernarg_preload_length", "kernarg_preload_offset")
+        if directive.startswith("user_sgpr_") and value and not known:
+            raise UnknownInstruction(f"the kernel {kernel.name} asks for {directive}, which the simulator does not set up")
     address = int(launch.kernarg.ctypes.data)
     at = 0
     for name, count in _USER_SGPRS:

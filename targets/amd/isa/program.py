@@ -332,8 +332,16 @@ class _Reader:
         if word.startswith(".amdhsa_"):
             if word == ".amdhsa_kernel":
                 self._descriptor = self.functions.setdefault(rest, Kernel(rest, self.arch))
-            elif self._descriptor is not None and _INT.match(rest):
+            elif self._descriptor is not None:
+                if not _INT.match(rest):
+                    raise UnknownInstruction(f"a descriptor whose values are no numbers is not simulated: {line}")
                 self._descriptor.descriptor[word[len(".amdhsa_"):]] = int(rest, 0)
+        elif word == ".end_amdhsa_kernel":
+            self._descriptor = None
+        elif word == ".size":  # ends a function; what follows in .text is padding
+            self._function = None
+        elif word in _DATA and self._section == ".text" and self._function is not None:
+            raise UnknownInstruction(f"an instruction as a number is not simulated: {line}")
         elif word == ".loc":
             found = _LOC.match(line)
             if found and int(found[2]):  # 0: code of no line, which keeps the one before

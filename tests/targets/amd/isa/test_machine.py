@@ -205,6 +205,12 @@ def test_user_registers_come_in_order_and_arguments_are_preloaded():
     assert s[4:7].tolist() == kernarg.view(np.uint32)[1:4].tolist() and s[7] == 1
 
 
+@pytest.mark.parametrize("wanted", ["user_sgpr_dispatch_ptr", "user_sgpr_something_new", "system_sgpr_workgroup_info"])
+def test_registers_that_are_not_set_up_are_refused(wanted):
+    with pytest.raises(UnknownInstruction, match="k asks for .*, which the simulator does not set up"):
+        first_registers("gfx942", (1, 1, 1), (64, 1, 1), {wanted: 1}, None)
+
+
 def test_a_last_wave_that_is_not_full():
     seen, _, _ = first_registers("gfx1100", (1, 1, 1), (40, 1, 1), {}, None)
     assert [int(x) for x in seen["exec"]] == [0xFFFFFFFF, 0xFF]

@@ -83,6 +83,11 @@ def test_not_a_program():
     with pytest.raises(UnknownInstruction, match="no kernel"):
         parse('\t.amdgcn_target "amdgcn-amd-amdhsa--gfx942"\n')
 
+    with pytest.raises(UnknownInstruction, match="as a number is not simulated: .long 5"):
+        parse(kernel_text("gfx942", "s_nop 0\n.long 5"))
+    with pytest.raises(UnknownInstruction, match="values are no numbers.*max"):
+        parse(kernel_text("gfx942", "s_nop 0", descriptor={"next_free_sgpr": "max(a, b)"}))
+
 
 def test_float_constants():
     assert [float_bits(1.0, k) for k in ("f16", "bf16", "f32", "f64")] == [0x3C00, 0x3F80, 0x3F800000, 0x3FF0000000000000]
