@@ -9,6 +9,7 @@ GFX10 and later keep it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ DTYPE: dict[str, Any] = {"b16": np.uint16, "u16": np.uint16, "i16": np.int16, "f
 FLOATS = ("f16", "bf16", "f32", "f64")
 _UNSIGNED: dict[int, Any] = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SELECT = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24, 8), "WORD_0": (0, 16), "WORD_1": (16, 16), "DWORD": (0, 32)}
+_FLOAT_NAME = re.compile(r"_(b?f16|f32|f64|fp8|bf8)(_|$)")
 _SDWA = ("dst_sel", "dst_unused", "src0_sel", "src1_sel")
 _DPP_MASKS = ("row_mask", "bank_mask", "bound_ctrl", "fi")
 
@@ -49,7 +51,9 @@ class Operands:
 
     def __init__(self, ins: Instruction, ctx: DecodeContext, keeps_half: bool = False):
         self.ins, self.ctx, self.keeps_half = ins, ctx, keeps_half
-        m = ins.modifiers
+        m, mode = ins.modifiers, ctx.kernel.descriptor
+        if _FLOAT_NAME.search(ins.base) and any(mode.get(name, 0) for name in ("float_round_mode_32", "float_round_mode_16_64", "fp16_overflow")):
+            raise ctx.unknown(ins, "another rounding mode, or saturation by FP16_OVFL")
         self.left = set(m)
         self.sdwa = "_sdwa" in ins.name
         self.dpp = Dpp(ins, ctx) if "_dpp" in ins.name else None
@@ -154,8 +158,6 @@ class Operands:
     def _float_steps(self, kind: str) -> list[Callable[[Array], Array]]:
         m, steps = self.ins.modifiers, list[Callable[[Array], Array]]()
         mode = self.ctx.kernel.descriptor
-        if mode.get("float_round_mode_32" if kind == "f32" else "float_round_mode_16_64", 0) or mode.get("fp16_overflow", 0):
-            raise self.ctx.unknown(self.ins, "another rounding mode, or saturating f16")
         dtype = DTYPE[kind]
         for name, scale in (("mul", {2: 2.0, 4: 4.0}), ("div", {2: 0.5})):
             if name in m:
@@ -221,14 +223,18 @@ class Operands:
     def mask_source(self, index: int) -> Read:
         """A scalar operand as a bool (n, lanes): carries and conditions."""
         read = self.ctx.reader(self.ins.operands[index], "mask")
-        last: list[Array] = []  # value and mask: many instructions select by the same masks again and again
+        # many instructions select by the same masks again and again; one tuple, since threads may share decoded code
+        last: list[tuple[Array, Array]] = []
 
         def mask(w: Waves) -> Array:
             value = read(w).reshape(-1)
-            if last and last[0].shape == value.shape and len(last[1]) == w.n and (last[0] == value).all():
-                return last[1]
-            last[:] = value.copy(), w.sgpr_to_mask(np.broadcast_to(value, (w.n,)))
-            return last[1]
+            if last:
+                old, bits = last[0]
+                if old.shape == value.shape and len(bits) == w.n and (old == value).all():
+                    return bits
+            bits = w.sgpr_to_mask(np.broadcast_to(value, (w.n,)))
+            last[:] = [(value.copy(), bits)]
+            return bits
 
         return mask
 

@@ -130,8 +130,6 @@ def _from_bytes(ins: Instruction, ctx: DecodeContext) -> Step:
 def _to_bytes(ins: Instruction, ctx: DecodeContext) -> Step:
     """Two floats to one half of the destination, which keeps the other."""
     format = float8(ctx.arch, ins.base[-7:-4])
-    if ctx.kernel.descriptor.get("fp16_overflow", 0):
-        raise ctx.unknown(ins, "saturation by FP16_OVFL")
     o = Operands(ins, ctx, keeps_half=True)
     a, b, write = o.source(1, "f32"), o.source(2, "f32"), o.result(0, "b16")
     o.done()

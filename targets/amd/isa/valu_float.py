@@ -12,6 +12,11 @@ Not exact in hardware either; here the correctly rounded value stands for what t
 | v_rcp_f64, v_rsq_f64, v_sqrt_f64 | relative error up to 2^-23 (2^29 ulp) | correctly rounded, then the lowest 29 bits cleared, so that a missing Newton step shows |
 | v_sin_f32, v_cos_f32, v_sin_f16, v_cos_f16 | argument in revolutions within ±256, absolute error unstated | correctly rounded; sin 0 and cos 1 outside |
 
+Where the manuals leave something open, or can't be meant as printed: div_scale of denormal reciprocals and div_fixup's overflow (see there);
+v_dot2 of floats (valu_packed); v_fma_mixlo and mixhi round to f32 and then to f16; permlane swaps treat inactive lanes as DPP does
+(valu_lanes); v_min and v_max of GFX12's "num" kind take a signalling NaN for a quiet one. The f64 division that LLVM emits is, from such a
+v_rcp_f64, one place off for powers of two by numbers whose fraction is all ones (tests/…/test_valu_division.py), and right otherwise.
+
 A result that is one place off on a device and right here, or the reverse, is possible where a kernel's result depends on such an instruction.
 """
 

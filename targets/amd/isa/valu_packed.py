@@ -79,8 +79,6 @@ class Packed(Operands):
 def _finish16(kind: str, o: Packed, f: Function, wide: Function | None) -> Function:
     """``f`` with saturation."""
     if kind == "f16":
-        if o.ctx.kernel.descriptor.get("fp16_overflow", 0) or o.ctx.kernel.descriptor.get("float_round_mode_16_64", 0):
-            raise o.ctx.unknown(o.ins, "another rounding mode, or saturating f16")
         flushes, to_zero = denormal_mode(o.ctx, "f16")[1], bool(o.ctx.kernel.descriptor.get("dx10_clamp", 1))
         if not (flushes or o.clamp):
             return f
@@ -186,8 +184,8 @@ def packed32(name: str, sources: int, f: Function) -> None:
     def make(ins: Instruction, ctx: DecodeContext) -> Step:
         o = Packed(ins, ctx, sources)
         target = ins.operands[0]
-        if not isinstance(target, Reg) or target.kind != "v" or ctx.kernel.descriptor.get("float_round_mode_32", 0):
-            raise ctx.unknown(ins, "destination or rounding mode")
+        if not isinstance(target, Reg) or target.kind != "v":
+            raise ctx.unknown(ins, "destination")
         reads = [[_word(o, i, part, "f32") for i in range(sources)] for part in (0, 1)]
         flushes, to_zero = denormal_mode(ctx, "f32")[1], bool(ctx.kernel.descriptor.get("dx10_clamp", 1))
         o.done()

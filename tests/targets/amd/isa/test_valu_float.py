@@ -240,7 +240,10 @@ def test_what_is_unknown_is_named(text):
         run_one("gfx942", text, {}, np.float32, waves=1)
 
 
-@pytest.mark.parametrize("descriptor", [{"float_round_mode_32": 3}, {"fp16_overflow": 1}])
-def test_other_modes_are_refused(descriptor):
+@pytest.mark.parametrize("descriptor", [{"float_round_mode_32": 3}, {"float_round_mode_16_64": 1}, {"fp16_overflow": 1}])
+@pytest.mark.parametrize("text", ["v_add_f32_e32 v0, v1, v2", "v_pk_mul_f16 v0, v1, v2", "v_fma_mixlo_f16 v0, v1, v2, v3", "v_cvt_pk_f16_f32 v0, v1, v2",
+                                  "v_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[6:7]", "v_div_fmas_f32 v0, v1, v2, v3"])
+def test_other_modes_are_refused(text, descriptor):
     with pytest.raises(UnknownInstruction, match="rounding mode"):
-        run_one("gfx942", "v_add_f32_e32 v0, v1, v2", {}, np.float32, waves=1, descriptor=descriptor)
+        run_one("gfx950", text, {}, np.float32, waves=1, descriptor=descriptor)
+    run_one("gfx950", "v_add_u32_e32 v0, v1, v2", {}, np.float32, waves=1, descriptor=descriptor)
