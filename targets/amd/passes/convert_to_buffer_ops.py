@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, Value, pointer_base
+from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, Value, is_small, pointer_base
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.host_recipe import Host, Refused
 from tilewright.dialects.analysis.polynomial import Atom, Poly
@@ -142,6 +142,8 @@ class _Converter:
             raise Refused(f"never true: {why}")
 
     def _fact(self, fact: Fact, what: str) -> None:
+        if fact.kind == "fits" and is_small(fact.poly, fact.number):
+            return
         if not self._known(fact.poly):
             raise Refused("it depends on arithmetic that the host cannot follow")
         if not self.host.fact(fact, what):
