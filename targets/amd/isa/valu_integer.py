@@ -175,7 +175,12 @@ lanewise("v_alignbyte_b32", out="b32", of=("b32",) * 3, f=_align(8, 3))
 def permute(a: Array, b: Array, selector: Array) -> Array:
     """v_perm_b32: bytes of {a, b} (b's are 0–3) by the selector's bytes; 8–11 signs of words, 12 zero, above 12 ones."""
     a, b, selector = np.broadcast_arrays(a, b, selector)
-    both = a.astype(U64) << U64(32) | b.astype(U64)
+    pairs = np.empty((*a.shape, 2), U32)
+    pairs[..., 0], pairs[..., 1] = b, a
+    codes = np.ascontiguousarray(selector).view(np.uint8).reshape(*a.shape, 4)
+    if codes.max() < 8:
+        return np.take_along_axis(pairs.view(np.uint8), codes, axis=-1).view(U32)[..., 0]
+    both = pairs.view(U64)[..., 0]
     out = np.zeros(both.shape, U32)
     for i in range(4):
         s = selector >> U32(8 * i) & U32(0xFF)

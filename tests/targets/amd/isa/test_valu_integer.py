@@ -156,6 +156,9 @@ def test_permutation_of_bytes():
     selectors = lane_values("gfx942", lambda n: sum(rng.integers(0, 15, n).astype(np.uint32) << np.uint32(8 * i) for i in range(4)).astype(np.uint32))
     got = run_one("gfx942", "v_perm_b32 v0, v2, v4, v6", {2: a, 4: b, 6: selectors}, np.uint32)
     assert got.reshape(-1).tolist() == [perm(int(x), int(y), int(z)) for x, y, z in zip(a.flat, b.flat, selectors.flat)]
+    plain = selectors & np.uint32(0x07070707)  # bytes of the sources alone
+    got = run_one("gfx942", "v_perm_b32 v0, v2, v4, v6", {2: a, 4: b, 6: plain}, np.uint32)
+    assert got.reshape(-1).tolist() == [perm(int(x), int(y), int(z)) for x, y, z in zip(a.flat, b.flat, plain.flat)]
     for selector in (0x07060302, 0x05040100, 0x03020706, 0x01000504, 0x0C0C0201, 0x06050201, 0x00010203, 0x04030605, 0x0D0B0A09):
         r = run_snippet("gfx942", "v_perm_b32 v0, v2, v4, s4", {2: a, 4: b}, {4: selector}, waves=8)
         assert r.vgpr(0).reshape(-1).tolist() == [perm(int(x), int(y), selector) for x, y in zip(a.flat, b.flat)], hex(selector)
