@@ -272,7 +272,18 @@ def test_bank_conflicts(arch, size, least):
     assert conflicts(arch, size, True, i * size, none) == (0, 0)
 
 
-def test_wide_loads_of_cdna_have_their_own_groups():
+@pytest.mark.parametrize("arch,together,apart", [("gfx942", (0, 20), (0, 4)), ("gfx942", (36, 51), (32, 48)), ("gfx950", (0, 27), (0, 4)), ("gfx950", (4, 31), (16, 20)),
+                                                 ("gfx1100", (8, 28), (8, 12)), ("gfx1201", (0, 4), (0, 20))])
+def test_lanes_that_128_bit_loads_serve_together(arch, together, apart):
+    for (one, other), clash in ((together, True), (apart, False)):
+        active = np.zeros(lanes_of(arch), bool)
+        active[[one, other]] = True
+        at = np.zeros(lanes_of(arch), int)
+        at[other] = 4 * bank_conflicts.banks(arch)
+        assert conflicts(arch, 16, False, at, active) == ((2, 1) if clash else (2, 2))
+
+
+def test_stores_of_cdna_go_by_lanes_in_order():
     """Lanes 0 to 3 are read with lanes 20 to 23 and written with lanes 4 to 7; a clash takes one cycle more."""
     for other, write in ((20, False), (4, True)):
         at = np.arange(64) * 16
