@@ -142,8 +142,10 @@ class Waits:
             return
         for k in range(first, first + count):
             for record in table.get(k, ()):
+                if write and (record is self._current or self._in_order(record, w.ins)) and _is_load(w.ins):
+                    continue
                 late = self._late(record, w.wave_ids)
-                if late is None or (write and (record is self._current or self._in_order(record, w.ins)) and _is_load(w.ins)):
+                if late is None:
                     continue
                 name = f"{file}{k}"
                 load = f"line {record.ins.line}, " if record.ins.line else ""
