@@ -55,15 +55,14 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
 
     text = emit_amdgcn(llvm_ir, ctx.arch)
     usage = resource_usage(text)
-    if ctx.options.addresses_anew:
-        for strategy in STRATEGIES:
-            if not usage.get("spills"):
-                break
-            other = with_strategy(llvm_ir, strategy)
-            other_text = emit_amdgcn(other, ctx.arch)
-            other_usage = resource_usage(other_text)
-            if other_usage.get("spills", 0) < usage["spills"]:
-                llvm_ir, text, usage = other, other_text, other_usage
+    for strategy in STRATEGIES if matrix_instructions(text) else ():
+        if not usage.get("spills"):
+            break
+        other = with_strategy(llvm_ir, strategy)
+        other_text = emit_amdgcn(other, ctx.arch)
+        other_usage = resource_usage(other_text)
+        if other_usage.get("spills", 0) < usage["spills"]:
+            llvm_ir, text, usage = other, other_text, other_usage
     ctx.metadata["llir"] = llvm_ir  # the object is made from a fresh parse of the same module
     ctx.metadata.update({k: usage[k] for k in ("registers", "spills", "agprs", "sgprs", "sgpr_spills", "scratch_bytes") if k in usage})
     ctx.metadata["warp_size"] = ctx.warp_size
