@@ -19,7 +19,9 @@ from tilewright.targets.amd.launcher import (
     pack_format,
 )
 
-_OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_BINARY_FOR_GPU, _LAUNCH_OUT_OF_RESOURCES = 2, 9, 209, 701  # hipError_t
+# hipError_t
+_INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_BINARY_FOR_GPU, _LAUNCH_OUT_OF_RESOURCES = 1, 2, 9, 209, 701
+_MOST_ALONG_YZ = 65536  # programs; hipModuleLaunchKernel calls more an invalid value
 
 
 class HipError(TilewrightError):
@@ -138,7 +140,15 @@ class AmdDriver:
         text = str(getattr(status, "name", text))
         if int(found) == 0 and described:
             text += f": {described.decode() if isinstance(described, bytes) else described}"
+        self.forget_error()
         raise HipError(f"amd: {name} failed with {text}", int(status))
+
+    def forget_error(self) -> None:
+        """Clear this thread's last error, which torch would take for one of its own launches': it has been dealt with, or is raised."""
+        try:
+            self.hip.hipGetLastError()
+        except (RuntimeError, AttributeError):  # no runtime
+            pass
 
     # -- devices, streams
     @property
@@ -248,7 +258,8 @@ class AmdDriver:
     def launch_failed(self, status: Any, grid: tuple[int, int, int], threads: int, handle: Loaded) -> None:
         """Raise what a failed launch means."""
         code = int(status)
-        if min(grid) < 1 or grid[0] * threads >= 1 << 32 or max(grid) >= 1 << 31 or (code == _INVALID_CONFIGURATION and max(grid[1:]) > 65535):
+        self.forget_error()
+        if min(grid) < 1 or (code in (_INVALID_VALUE, _INVALID_CONFIGURATION) and (grid[0] >= 1 << 31 or max(grid[1:]) > _MOST_ALONG_YZ)):
             self.refuse_grid(grid, threads)
         if code in (_LAUNCH_OUT_OF_RESOURCES, _OUT_OF_MEMORY):
             limit = self._attribute("MaxRegistersPerBlock", handle.device)
@@ -258,7 +269,7 @@ class AmdDriver:
     @staticmethod
     def refuse_grid(grid: tuple[int, int, int], threads: int) -> None:
         raise ArgumentError(f"the grid is {grid}; allowed are at least 1 along each dim, along x fewer than 2³² threads "
-                            f"({(1 << 32) // threads - 1} programs of {threads}), and 65535 programs along y and z on most devices")
+                            f"({(1 << 32) // threads - 1} programs of {threads}), and at most {_MOST_ALONG_YZ} programs along y and z")
 
 
 def check_resources(metadata: Mapping[str, Any], limit: int) -> None:

@@ -124,8 +124,10 @@ def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping
     pack_into, call = packer.pack_into, driver.launch
 
     def again(handle: Loaded, grid: tuple[int, int, int], status: int) -> None:
-        """After a call that did not launch: once more on the kernel's device, where another is this thread's."""
+        """After a call that did not launch: once more on the kernel's device, where another is this thread's (the runtime wants a stream's device
+        to be the thread's)."""
         if driver.other_device(handle.device):
+            driver.forget_error()
             with driver.on(handle.device):
                 status = call(handle.pointer, *grid, x, one, one, lds, queue, None, where)
         if status:

@@ -13,7 +13,7 @@ from typing import Any
 
 # the functions, in the order of their numbers in the C text, with how many arguments each has
 FUNCTIONS = (("hipGetDeviceCount", 1), ("hipGetDevice", 1), ("hipSetDevice", 1), ("hipDeviceGetAttribute", 3), ("hipGetDevicePropertiesR0600", 2),
-             ("hipDeviceSynchronize", 0), ("hipEventCreate", 1), ("hipEventDestroy", 1), ("hipEventRecord", 2), ("hipEventSynchronize", 1),
+             ("hipDeviceSynchronize", 0), ("hipGetLastError", 0), ("hipEventCreate", 1), ("hipEventDestroy", 1), ("hipEventRecord", 2), ("hipEventSynchronize", 1),
              ("hipEventElapsedTime", 3), ("hipModuleLoadData", 2), ("hipModuleUnload", 1), ("hipModuleGetFunction", 3), ("hipFuncGetAttribute", 3),
              ("hipModuleLaunchKernel", 11))
 Hook = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))

@@ -13,7 +13,7 @@ from tilewright.targets.amd.isa.program import parse
 from tilewright.targets.amd.simulate import run_packed
 
 # hipError_t of the HIP runtime API reference
-INVALID_VALUE, INVALID_CONFIGURATION, INVALID_DEVICE, NO_BINARY_FOR_GPU, INVALID_HANDLE, NOT_FOUND = 1, 9, 101, 209, 400, 500
+INVALID_VALUE, INVALID_DEVICE, NO_BINARY_FOR_GPU, INVALID_HANDLE, NOT_FOUND = 1, 101, 209, 400, 500
 TEXTS = {1: b"invalid argument", 9: b"invalid configuration argument", 101: b"invalid device ordinal", 209: b"no kernel image is available for execution",
          400: b"invalid resource handle", 500: b"named symbol not found", 701: b"too many resources requested for launch", 719: b"unspecified launch failure"}
 
@@ -48,11 +48,20 @@ class HipStandIn:
         self._new = itertools.count(0x1000, 0x10)
         self._clock = itertools.count()
         self._thread = threading.local()
+        self.last_error = 0  # kept until hipGetLastError is called, as the runtime does
 
     def _status(self, name: str) -> int:
         self.calls.append(name)
         waiting = self.fail.get(name)
-        return waiting.pop(0) if waiting else 0
+        return self._failed(waiting.pop(0)) if waiting else 0
+
+    def _failed(self, status: int) -> int:
+        self.last_error = status or self.last_error
+        return status
+
+    def hipGetLastError(self):
+        error, self.last_error = self.last_error, 0
+        return (error,)
 
     @property
     def device(self) -> int:
@@ -134,11 +143,11 @@ class HipStandIn:
             return (status,)
         module, name = self.functions[int(f)]
         device, image = self.modules[module]
-        if device != self.device and not stream:  # the default stream is the thread's device's
-            return (INVALID_HANDLE,)
+        if device != self.device:  # the stream's device, and the kernel's, must be the thread's
+            return (self._failed(INVALID_HANDLE),)
         grid, block = (gridDimX, gridDimY, gridDimZ), (blockDimX, blockDimY, blockDimZ)
-        if min(grid) < 1 or any(g * b >= 1 << 32 for g, b in zip(grid, block)):
-            return (INVALID_CONFIGURATION,)
+        if min(grid) < 1 or max(grid[1:]) > 65536 or any(g * b >= 1 << 32 for g, b in zip(grid, block)):
+            return (self._failed(INVALID_VALUE),)
         words = ctypes.cast(extra if isinstance(extra, int) else extra.value, ctypes.POINTER(ctypes.c_void_p * 5))[0]
         if kernelParams is not None or (words[0], words[2], words[4]) != (1, 2, 3):  # HIP_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
             return (INVALID_VALUE,)

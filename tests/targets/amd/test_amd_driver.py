@@ -167,8 +167,9 @@ def test_a_launch_on_another_threads_device_goes_to_the_kernels():
     hip, driver = made()
     handle = driver.load({"hsaco": b"ELF"}, META, 1)  # loading for device 1 leaves the thread at 0
     assert hip.device == 0 and hip.modules[handle.module][0] == 1
-    driver.make_launcher(["i32"], META)(1, 1, 1, 0, handle, (3,))
-    assert hip.launches[-1].device == 1 and hip.device == 0
+    for stream in (0, 0x55):
+        driver.make_launcher(["i32"], META)(1, 1, 1, stream, handle, (3,))
+        assert hip.launches[-1].device == 1 and hip.device == 0 and hip.last_error == 0 and hip.launches[-1].stream == stream
 
 
 def test_threads_do_not_mix_their_arguments():
@@ -243,6 +244,7 @@ def test_what_the_device_does_not_have_is_refused():
 
 @pytest.mark.parametrize("status, grid, error, message", [
     (701, (1, 1, 1), OutOfResources, "registers or scratch memory: 10240 needed, 65536 available"), (9, (1, 70000, 1), ArgumentError, "the grid is"),
+    (0, (1, 1, 65537), ArgumentError, "at most 65536 programs along y and z"), (1, (1, 65536, 1), HipError, "failed with 1: invalid argument"),
     (719, (1, 1, 1), HipError, "hipModuleLaunchKernel failed with 719: unspecified launch failure")])
 def test_failed_launches(status, grid, error, message):
     hip, driver = made()
@@ -251,6 +253,7 @@ def test_failed_launches(status, grid, error, message):
     launch = driver.make_launcher(["i32"], META)
     with pytest.raises(error, match=message):
         launch(*grid, 0, handle, (3,))
+    assert hip.last_error == 0  # nobody else takes it for theirs
     launch(1, 1, 1, 0, handle, (3,))  # the lock was given back
     assert len(hip.launches) == 1
 
@@ -308,7 +311,7 @@ def test_the_stand_in_has_hip_pythons_signatures():
             assert name.startswith("_") or hasattr(theirs, name), name
     from tilewright.targets.amd import driver, launcher
 
-    errors = {"_OUT_OF_MEMORY": "hipErrorOutOfMemory", "_INVALID_CONFIGURATION": "hipErrorInvalidConfiguration",
+    errors = {"_INVALID_VALUE": "hipErrorInvalidValue", "_OUT_OF_MEMORY": "hipErrorOutOfMemory", "_INVALID_CONFIGURATION": "hipErrorInvalidConfiguration",
               "_NO_BINARY_FOR_GPU": "hipErrorNoBinaryForGpu", "_LAUNCH_OUT_OF_RESOURCES": "hipErrorLaunchOutOfResources"}
     for name, theirs in errors.items():
         assert getattr(driver, name) == int(getattr(hip.hipError_t, theirs)), name
