@@ -90,7 +90,8 @@ def loaded_runtimes(maps: str = "/proc/self/maps") -> list[str]:
 
 def native_launch(hip: Any) -> Callable[..., int] | None:
     """hipModuleLaunchKernel of the library that hip-python has opened, called by ctypes with objects that exist already: the bindings convert
-    eleven arguments. None with a stand-in, or where the library is not to be found; then the bindings' function serves."""
+    eleven arguments. (hipDrvLaunchKernelEx takes four, but ROCm 7's drops ``extra`` and is not captured into graphs.) None with a stand-in, or where
+    the library is not to be found; then the bindings' function serves."""
     own = getattr(hip, "native_launch", None)
     if own is not None or getattr(hip, "__name__", "").split(".")[0] not in ("hip", "rocm"):
         return own
