@@ -14,7 +14,7 @@ from tilewright.dialects.lowering.conversions import bf16_word, f32_to_bf16, low
 _UPPER_HALVES = 0x07060302  # bytes 3, 2 of the second source under bytes 3, 2 of the first
 
 
-def lower_narrowing(ctx: Any, op: Any) -> list[Any]:
+def lower_narrowing(ctx: Any, op: Any) -> list[Any] | None:
     """arith.truncf and tt.fp_to_fp; all but f32 → bf16 to nearest is the shared lowering's."""
     nearest = op.name == "arith.truncf" or ir.StringAttr(op.attributes["rounding"]).value == "rtne"
     source, target = ctx.element_type(op.operands[0]), ctx.element_type(op.results[0])
