@@ -23,7 +23,7 @@ from tilewright.targets.amd.buffers import COPY_BYTES, MOST_BYTES, OUTSIDE, flag
 _AT_LEAST_DWORD = 32
 
 
-def _parts(op: Any, required: int) -> list[Any]:
+def _parts(op: Any) -> list[Any]:
     """The op's operands with None for optional ones that are not there."""
     sizes = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
     operands = iter(op.operands)
@@ -115,7 +115,8 @@ def _suffix(total: int) -> str:
 
 def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
     b = ctx.b
-    ptr, offsets, limit, mask = _parts(op, 2)
+    ptr, offsets, limit, mask, where, other = _parts(op)
+    whole, others = (ctx.get(v) if v is not None else None for v in (where, other))
     element = ctx.llvm_type(op.results[0].type)
     bits = encodings.storage_bits(element)
     out: list[Any] = [None] * len(ctx.get(offsets))
@@ -125,6 +126,9 @@ def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
         n = len(group)
         moved = b.call_intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{_suffix(bits * n)}", _access_type(b, element, bits, n),
                                  [resource, offset, b.i32(0), auxiliary])
+        if whole is not None and others is not None and b.constant_of(whole[group[0]]) not in (1, True, -1):
+            # of a vector at once: its elements have one mask
+            moved = b.select(whole[group[0]], moved, b.bitcast(b.pack_vector([others[r] for r in group]), moved.type))
         value = b.bitcast(moved, element if n == 1 else b.vec(n, element))
         for r, v in zip(group, b.unpack_vector(value, n)):
             out[r] = v
@@ -137,7 +141,7 @@ def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
 
 def lower_buffer_store(ctx: Any, op: Any) -> None:
     b = ctx.b
-    value, ptr, offsets, limit, mask = _parts(op, 3)
+    value, ptr, offsets, limit, mask = _parts(op)
     element = ctx.storage_type(ctx.llvm_type(value.type))
     bits = encodings.storage_bits(element)
     values = ctx.get(value)
@@ -155,7 +159,7 @@ def lower_buffer_store(ctx: Any, op: Any) -> None:
 def lower_buffer_load_to_local(ctx: Any, op: Any) -> list[Any]:
     """One instruction for each 64 × 16 bytes; its address in LDS is the wave's, computed from the wave's number as one value."""
     b = ctx.b
-    dst, ptr, offsets, limit, mask = _parts(op, 3)
+    dst, ptr, offsets, limit, mask = _parts(op)
     memory = ctx.get(dst)
     layout = ctx.layout_of(offsets)
     view = View(memory)

@@ -15,7 +15,8 @@ class BufferLoadOp(AMDG.Operation, name="buffer_load"):
 
     Offsets are not negative, and end below 2^31 bytes. ``limit`` (i32, in bytes, from 0 to 2^31 - 16): offsets that do not lie below it
     are masked off, as those are where ``mask`` is false. ``vector`` (array<i32>, one entry a dim): the most consecutive elements that one
-    access may take. Optional operands are written with operandSegmentSizes (ptr, offsets, limit, mask).
+    access may take: all of them are masked off, or none. Where ``where`` is false the result is ``other`` (both are given, or neither; ``where``
+    is the whole mask). Optional operands are written with operandSegmentSizes (ptr, offsets, limit, mask, where, other).
     """
 
     result: ext.Result[Any]
@@ -25,6 +26,8 @@ class BufferLoadOp(AMDG.Operation, name="buffer_load"):
     offsets: ext.Operand[Any]
     limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
     mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    where: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    other: Optional[ext.Operand[Any]] = None  # noqa: UP045
 
 
 class BufferStoreOp(AMDG.Operation, name="buffer_store"):

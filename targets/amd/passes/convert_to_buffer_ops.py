@@ -323,10 +323,9 @@ class _Converter:
             self.function.replace_uses(node.results[0], token)
             self.function.erase(node)
             return
-        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, *given])
-        result = self._op(node, "amdg.buffer_load", node.results[0].type, [scalar, lane, *optional], attributes)
-        if len(node.operands) > 2 and not self._is_zero(node.operands[2]):
-            result = self._op(node, "arith.select", node.results[0].type, [mask, result, node.operands[2]])
+        others = [mask, node.operands[2]] if len(node.operands) > 2 and not self._is_zero(node.operands[2]) else []
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, *given, *([1, 1] if others else [0, 0])])
+        result = self._op(node, "amdg.buffer_load", node.results[0].type, [scalar, lane, *optional, *others], attributes)
         self.function.replace_uses(node.results[0], result)
         self.function.erase(node)
 

@@ -203,3 +203,24 @@ def test_the_loop_of_the_masked_matmul(arch):
     loads = [n for n in names if n.startswith("buffer_load")]
     ofx = [n for n in loads if n.endswith(("x4", "128"))]
     assert loads and sum(n.startswith("v_cndmask") for n in names) <= len(ofx)  # k is masked over x; rows of w are cut by the buffer size
+
+
+def test_rows_by_runs_have_one_addition_a_round():
+    """Layer norm's loops: the bound, the resources and their addresses stand before them."""
+    import layer_norm
+
+    kinds = dict(zip(("x_ptr", "y_ptr", "w_ptr", "b_ptr"), ["*fp16"] * 4)) | {"mean_ptr": "*fp32", "rstd_ptr": "*fp32", "stride": "i32", "n": "i32", "eps": "fp32"}
+    kernel = compiled(layer_norm.layer_norm_kernel, kinds, {"BLOCK": 2048}, "gfx942", [k for k in kinds if k != "eps"], num_warps=4)
+    blocks = re.split(r"^\.LBB\d+_\d+:.*$", kernel.asm["amdgcn"], flags=re.M)
+    last = [line.split()[0] for line in [b for b in blocks if "buffer_store_dwordx4" in b][-1].splitlines() if re.match(r"\t[a-z]", line)]
+    assert sum(n.startswith("buffer_load_dwordx4") for n in last) == 3
+    assert last.count("v_add_u32_e32") == 1 and sum(n.startswith("s_") and n not in ("s_waitcnt", "s_nop") for n in last) <= 4
+
+
+def test_other_is_chosen_by_words():
+    """Softmax: -inf for a vector of eight bf16 is four selections under one comparison, not eight."""
+    import softmax
+
+    kinds = {"out_ptr": "*bf16", "in_ptr": "*bf16", "out_stride": "i32", "in_stride": "i32", "n_rows": "i32", "n_cols": "i32"}
+    kernel = compiled(softmax.softmax_kernel, kinds, {"BLOCK": 2048}, "gfx942", list(kinds), num_warps=4)
+    assert len(re.findall(r"v_cmp_gt_i32", kernel.asm["amdgcn"])) <= 2
