@@ -92,9 +92,12 @@ def accesses(text):
                 shared = encodings.to_linear_layout(info.shape, memory.encoding)
                 writes.append((encodings.to_linear_layout(info.shape, info.encoding), shared, max(8, info.bits) // 8))
             if node.name == "ttg.local_load":
-                info, memory = type_info(node.results[0].type), node.operands[0].type
-                shared = encodings.to_linear_layout(info.shape, memory.encoding)
-                reads.append((encodings.to_linear_layout(info.shape, info.encoding), shared, max(8, info.bits) // 8))
+                info, memory, made = type_info(node.results[0].type), node.operands[0].type, function.def_node(node.operands[0])
+                if made is not None and made.name == "ttg.memdesc_subslice":  # addresses are those of the whole buffer
+                    memory = made.operands[0].type
+                shared = encodings.to_linear_layout(memory.shape[-len(info.shape):], memory.encoding)
+                read = encodings.to_linear_layout(info.shape, info.encoding)
+                reads.append((LinearLayout(read.bases, shared.out_sizes), shared, max(8, info.bits) // 8))
     return writes, reads
 
 
