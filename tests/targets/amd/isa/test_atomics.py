@@ -12,10 +12,12 @@ from tilewright.targets.amd.isa.errors import (
     LdsOutOfBounds,
     Misaligned,
     OutOfBounds,
+    SimulationError,
     UninitialisedLds,
     UnknownInstruction,
     UseBeforeWait,
 )
+from tilewright.targets.amd.isa.state import PRIVATE_APERTURE, SHARED_APERTURE
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
@@ -322,6 +324,18 @@ def test_checks(arch):
         run_snippet(arch, "ds_add_u32 v2, v8", vgprs={2: 0, 8: 1}, lds_bytes=128)
     with pytest.raises(Misaligned):
         run_snippet(arch, "ds_add_u32 v2, v8", vgprs={2: 2, 8: 1}, lds=np.zeros(128, np.uint8))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_flat_atomics_reach_lds(arch):
+    lanes = lanes_of(arch)
+    memory = np.full(1, 100, np.uint32)
+    at = np.where(np.arange(lanes) % 2, SHARED_APERTURE + 4, memory.ctypes.data).astype(np.uint64)
+    result = run_snippet(arch, f"flat_atomic_add v20, v[2:3], v8 {returning(arch)}\n{waits(arch)}", vgprs={2: at, 8: 1}, memory=[memory], lds=np.array([7, 40], np.uint32))
+    assert memory[0] == 100 + lanes // 2 and result.lds[0].view(np.uint32).tolist() == [7, 40 + lanes // 2]
+    assert np.array_equal(result.vgpr(20)[0], np.arange(lanes) // 2 + np.where(np.arange(lanes) % 2, 40, 100))
+    with pytest.raises(SimulationError, match="flat atomic of scratch"):
+        run_snippet(arch, "flat_atomic_add v[2:3], v8", vgprs={2: np.full(lanes, PRIVATE_APERTURE, np.uint64), 8: 1}, scratch_bytes=16)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
