@@ -18,7 +18,7 @@ from tilewright.dialects.lowering.global_ops import vector_groups
 from tilewright.dialects.lowering.indices import register_constants
 from tilewright.dialects.lowering.registry import Lowering
 from tilewright.dialects.lowering.shared_ops import View
-from tilewright.targets.amd.buffers import COPY_BYTES, MOST_BYTES, OUTSIDE, flags, streaming, waitcnt
+from tilewright.targets.amd.buffers import COPY_BYTES, MOST_BYTES, OUTSIDE, READ_FIRST_LANE, flags, streaming, waitcnt
 
 _AT_LEAST_DWORD = 32
 
@@ -34,10 +34,17 @@ def _auxiliary(ctx: Any, op: Any) -> int:
     return streaming(ctx.pass_ctx.arch, op.name == "amdg.buffer_store") if ir.StringAttr(op.attributes["cache"]).value in ("cg", "cs") else 0
 
 
-def _resource(ctx: Any, ptr: Any, limit: Any) -> Any:
+def _resource(ctx: Any, op: Any, ptr: Any, limit: Any) -> Any:
+    """The buffer's descriptor, of values that are the same in all lanes. Where LLVM may compute one in vector registers all the same (see
+    convert_to_buffer_ops.py) it is told, or it would loop over the lanes' descriptors."""
     b = ctx.b
-    records = b.i64(MOST_BYTES) if limit is None else b.zext(ctx.scalar(limit), b.t_i64)
-    return b.call_intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", b.ptr(8), [ctx.scalar(ptr), b.i16(0), records, b.i32(flags(ctx.pass_ctx.arch))])
+    base = ctx.scalar(ptr)
+    records = None if limit is None else ctx.scalar(limit)
+    if READ_FIRST_LANE in op.attributes:
+        base = b.call_intrinsic("llvm.amdgcn.readfirstlane.p1", b.ptr(1), [base])
+        records = None if records is None else b.call_intrinsic("llvm.amdgcn.readfirstlane.i32", b.t_i32, [records])
+    records = b.i64(MOST_BYTES) if records is None else b.zext(records, b.t_i64)
+    return b.call_intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", b.ptr(8), [base, b.i16(0), records, b.i32(flags(ctx.pass_ctx.arch))])
 
 
 class _Offsets:
@@ -92,7 +99,7 @@ def _lower(ctx: Any, op: Any, tile: Any, operands: Sequence[Any], bits: int, act
     most = max(1, ctx.capabilities.max_vector_bits // bits)
     limits = [min(n, most) for n in ir.DenseI32ArrayAttr(op.attributes["vector"])]
     masks = ctx.get(mask) if mask is not None else None
-    resource = _resource(ctx, ptr, limit)
+    resource = _resource(ctx, op, ptr, limit)
     where = _Offsets(ctx, ctx.get(offsets), bits // 8)
     for group in vector_groups(layout, limits):
         conditions = [] if owner is None else [owner]

@@ -110,4 +110,4 @@ def semantics(arch: str) -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
             re.compile(r"^llvm\.amdgcn\.raw\.ptr\.buffer\.store\."): _store,
             "llvm.amdgcn.raw.ptr.buffer.load.lds": _load_to_lds, "llvm.amdgcn.s.waitcnt": _nothing,
             "llvm.amdgcn.s.wait.dscnt": _nothing, "llvm.amdgcn.s.wait.storecnt": _nothing,
-            "llvm.amdgcn.readfirstlane.i32": _first_lane, "llvm.amdgcn.sched.group.barrier": _nothing, "llvm.amdgcn.iglp.opt": _nothing}
+            re.compile(r"^llvm\.amdgcn\.readfirstlane\."): _first_lane, "llvm.amdgcn.sched.group.barrier": _nothing, "llvm.amdgcn.iglp.opt": _nothing}

@@ -23,7 +23,7 @@ from tilewright.dialects.analysis.structure import Function, Node, functions, ty
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes.dce_cse import cse, dce
 from tilewright.dialects.pipeline import PassContext
-from tilewright.targets.amd.buffers import MOST_BYTES, WIDEST
+from tilewright.targets.amd.buffers import MOST_BYTES, READ_FIRST_LANE, WIDEST
 from tilewright.targets.amd.passes.uniform_parts import SHAPE_OPS, Split, Splitter, Unsplit
 
 _SLT, _SLE, _SGT, _SGE = 2, 3, 4, 5
@@ -312,6 +312,8 @@ class _Converter:
         optional = [v for v in covered if v is not None]
         given = [int(v is not None) for v in covered]
         attributes = {"cache": node.attr("cache"), "vector": ir.DenseI32ArrayAttr.get(vector)}
+        if self._may_be_vector([scalar, covered.limit]):
+            attributes[READ_FIRST_LANE] = ir.UnitAttr.get()
         if node.name == "tt.store":
             attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 1, *given])
             self.function.insert_before(node, "amdg.buffer_store", [], [node.operands[1], scalar, lane, *optional], attributes)
@@ -328,6 +330,23 @@ class _Converter:
         result = self._op(node, "amdg.buffer_load", node.results[0].type, [scalar, lane, *optional, *others], attributes)
         self.function.replace_uses(node.results[0], result)
         self.function.erase(node)
+
+    def _may_be_vector(self, values: list[Any]) -> bool:
+        """Whether LLVM may compute one of these scalars in vector registers: it has no scalar instruction for a minimum of a maximum by two
+        constants, and takes v_med3."""
+        work, seen = [(v, frozenset[str]()) for v in values if v is not None], set()
+        while work:
+            value, path = work.pop()
+            node = self.function.def_node(value)
+            if node is None or type_info(value.type).shape is not None or (value, path) in seen:
+                continue
+            seen.add((value, path))
+            kind = {"arith.minsi": "min", "arith.minui": "min", "arith.maxsi": "max", "arith.maxui": "max"}.get(node.name)
+            if kind is not None and path and kind not in path:
+                return True
+            # what is done to a clamped value does not matter, only min and max right after one another
+            work += [(v, frozenset((kind,)) if kind is not None else frozenset()) for v in node.operands if node.name != "scf.for"]
+        return False
 
     def _is_zero(self, value: Any) -> bool:
         """Whether every bit of every element is clear (-0.0 is not)."""

@@ -45,6 +45,14 @@ def flat_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @tilewright.jit
+def clamped_kernel(x_ptr, y_ptr, at, n, BLOCK: tl.constexpr):
+    row = tl.minimum(tl.maximum(at, 0), 7)
+    bound = tl.maximum(tl.minimum(n, BLOCK), 3)
+    columns = tl.arange(0, BLOCK)
+    tl.store(y_ptr + columns, tl.load(x_ptr + row * BLOCK + columns, mask=columns < bound))
+
+
+@tilewright.jit
 def gather_kernel(x_ptr, i_ptr, y_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(y_ptr + at, tl.load(x_ptr + tl.load(i_ptr + at)))
@@ -118,6 +126,15 @@ def test_flat_tiles(arch, n):
     np.testing.assert_array_equal(y[:n], x[:n])
     assert y[n:n + 1].view(np.uint32) == 0x80000000 and np.isnan(y[n + 1])
     assert "buffer_load" in kernel.asm["amdgcn"] and "saveexec" not in kernel.asm["amdgcn"]
+
+
+def test_clamped_scalars_are_one_value_to_llvm(arch):
+    """LLVM clamps in vector registers (v_med3); without readfirstlane it would loop over the lanes' descriptors."""
+    x, y = np.arange(8 * 64, dtype=np.float32), np.full(64, np.nan, np.float32)
+    kernel = clamped_kernel[(1,)](x, y, 30, 40, 64)
+    np.testing.assert_array_equal(y[:40], x[7 * 64:7 * 64 + 40])
+    assert (y[40:] == 0).all()
+    assert "buffer_load" in kernel.asm["amdgcn"] and "v_readfirstlane" in kernel.asm["amdgcn"] and "saveexec" not in kernel.asm["amdgcn"]
 
 
 # ------------------------------------------------------------------------------------------------- guards
