@@ -18,11 +18,13 @@ LINE = 128  # bytes of a line of the vector cache (CDNA 3 and RDNA ISA manuals, 
 
 
 class _Observed(Machine):
-    """Counts bank conflicts (isa/bank_conflicts.py): instruction → [accesses, cycles, cycles without conflicts]."""
+    """Counts bank conflicts (isa/bank_conflicts.py)."""
+
+    latest: dict[int, list[int]] = {}  # instruction → [accesses, cycles, cycles without conflicts], of the latest machine
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.lds_conflicts: dict[int, list[int]] = {}
+        self.lds_conflicts = _Observed.latest = {}
 
 
 class _Counting(GlobalMemory):
@@ -89,7 +91,9 @@ def _run(kernel: Any, text: str, shared: int, steps: int) -> tuple[float, ...]:
         report = simulator.simulate(text, (group[0] + 1, 1, 1), values, num_warps=kernel.warps, shared=shared, groups=[group], check=False)
     finally:
         simulator.GlobalMemory, simulator.Machine = kept  # type: ignore[misc]
-    accesses = list(report.lds_conflicts.values())
+    accesses = list(_Observed.latest.values())
+    if not accesses and any(name.startswith(("ds_load", "ds_read", "ds_store", "ds_write")) for name in report.instructions):
+        raise RuntimeError("the simulator counted no LDS access, and there were some")
     return sum(report.instructions.values()), sum(a[1] for a in accesses), sum(a[2] for a in accesses), _Counting.lines
 
 
