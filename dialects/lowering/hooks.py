@@ -118,6 +118,10 @@ class TargetHooks:
         else:
             b.if_then(pred, lambda: b.store(value, ptr, align=align))
 
+    def pack_bytes(self, b: Any, values: Sequence[Any], groups: Sequence[Sequence[int]]) -> list[Any] | None:
+        """For each group of registers (indices into ``values``, each an i8) a vector of them, or None to have LLVM put them together."""
+        return None
+
     def load_matrix(self, b: Any, plan: Any) -> list[Any] | None:
         """Whole local_load by a matrix-load instruction (ldmatrix, ds_read_tr), or None where it does not fit."""
         return None

@@ -177,8 +177,11 @@ def store_registers(ctx: LoweringContext, op: Any, registers: list[Any], layout:
     groups = shared_groups(layout, view, MAX_BYTES // size)
     addresses = Addresses(ctx, view, [view.offset(c) for c in thread_columns(layout)])
     constants = register_constants(layout)
-    accesses = [(addresses.at(view.offset(constants[g[0]])), b.pack_vector([ctx.to_storage(registers[r]) for r in g]),
-                 size * len(g)) for g in groups]
+    stored = [ctx.to_storage(r) for r in registers]
+    vectors = hooks.pack_bytes(b, stored, groups) if bits == 8 else None
+    if vectors is None:
+        vectors = [b.pack_vector([stored[r] for r in g]) for g in groups]
+    accesses = [(addresses.at(view.offset(constants[g[0]])), v, size * len(g)) for g, v in zip(groups, vectors)]
 
     def store() -> None:
         for pointer, value, align in accesses:

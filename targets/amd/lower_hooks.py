@@ -12,6 +12,7 @@ from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.targets.amd.buffers import waitcnt
 from tilewright.targets.amd.capabilities import capabilities
+from tilewright.targets.amd.lower_bytes import pack_bytes
 from tilewright.targets.amd.lower_math import MATH
 from tilewright.targets.amd.lower_matrix_load import load_transposed
 
@@ -203,6 +204,9 @@ class AmdHooks(TargetHooks):
         return b.if_then_else(pred, run, lambda: b.zero(value.type))[0]
 
     # -- shared memory
+    def pack_bytes(self, b: Any, values: Sequence[Any], groups: Sequence[Sequence[int]]) -> list[Any] | None:
+        return pack_bytes(b, values, groups)
+
     def load_matrix(self, b: Any, plan: Any) -> list[Any] | None:
         bytes_ = self.capabilities.extra["shared_model"].transposing.get(plan.element_bits)
         return None if bytes_ is None else load_transposed(b, plan, bytes_)
