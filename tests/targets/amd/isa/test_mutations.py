@@ -102,9 +102,9 @@ def compiled(name, arch):
     """Compiled, and found right."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_TARGET", f"amd:{arch}:sim")
-        if name == "product":
+        if name in ("product", "direct"):  # operands go to LDS through registers, or, on gfx950, straight
             (a, b, c), _, _ = _product()
-            found = product.warmup(a, b, c, 64, 64, 96, 32, grid=(1,), num_warps=4)
+            found = product.warmup(a, b, c, 64, 64, 96, 32, grid=(1,), num_warps=4, async_copy=name == "direct")
             result = Compiled(product, found.asm["amdgcn"], found.metadata.shared, (1,), _product, 1e-6)
         else:
             (x, y, n), _, _ = _rows()
@@ -126,6 +126,7 @@ def kernel(request, arch):
 
 # ------------------------------------------------------------------------------------------------- editing the text
 LDS_STORE, LDS_LOAD = r"\s+ds_(?:write|store)\w*\s", r"\s+ds_(?:read|load)\w*\s"
+DIRECT_TO_LDS = r"\s+(?:global_load_lds_|buffer_load_.*\blds\b)"
 BARRIER = r"\s+s_barrier(?:_signal)?\b"
 LDS_WAIT = r"\s+s_(?:waitcnt .*lgkmcnt|wait_(?:\w+_)?dscnt)"
 GLOBAL_LOAD, GLOBAL_STORE = r"\s+(?:global|buffer)_load_", r"\s+(?:global|buffer)_store_"
@@ -295,3 +296,22 @@ def test_a_dropped_matrix_instruction(arch):
 def test_an_unknown_instruction(kernel):
     at = places(kernel.text, GLOBAL_STORE)[0]
     kernel.caught(UnknownInstruction, with_lines(kernel.text, at, "\tv_frobnicate_b32 v0, v1"), "v_frobnicate_b32")
+
+
+# -------------------------------------------------------------------------------------------------- direct-to-LDS
+def test_loads_to_lds_that_are_not_waited_for():
+    """The wave that issued them reads the bytes, or comes to the barrier, too early."""
+    kernel = compiled("direct", "gfx950")
+    direct = places(kernel.text, DIRECT_TO_LDS)
+    assert direct
+    load = places(kernel.text, LDS_LOAD, after=direct[0])[0]
+    waits = places(kernel.text, GLOBAL_WAIT, after=direct[0], before=load)
+    kernel.caught((UseBeforeWait, LdsRace), without(kernel.text, *waits), "may be in flight")
+
+
+def test_loads_to_lds_without_a_barrier():
+    """Other waves read what one wave's load wrote."""
+    kernel = compiled("direct", "gfx950")
+    direct = places(kernel.text, DIRECT_TO_LDS)
+    load = places(kernel.text, LDS_LOAD, after=direct[0])[0]
+    kernel.caught((UseBeforeWait, LdsRace), without(kernel.text, *places(kernel.text, BARRIER, after=direct[0], before=load)))
