@@ -87,7 +87,7 @@ def _exponent(b: Any, x: Any) -> Any:
 
 @defined("ilogb", "f32", "f64")
 def ilogb(b: Any, x: Any) -> Any:
-    """The exponent as an i32; -2^31 of 0 and NaN, 2^31 - 1 of infinities (C's FP_ILOGB0 and FP_ILOGBNAN as CUDA has them)."""
+    """The exponent as an i32; -2^31 of 0 and NaN, 2^31 - 1 of infinities (one of the values that C leaves open)."""
     infinite = b.fcmp("oeq", b.fabs(x), b.const(x.type, math.inf))
     none = b.or_(b.fcmp("uno", x, x), b.fcmp("oeq", x, b.const(x.type, 0.0)))
     return b.select(none, b.i32(-(2**31)), b.select(infinite, b.i32(2**31 - 1), _exponent(b, x)))
