@@ -69,6 +69,7 @@ class _Converter:
         self.split = Splitter(function)
         self.host, self.ctx = Host(ctx), ctx
         self.i32 = ir.IntegerType.get_signless(32)
+        self._atoms: dict[Atom, bool] = {}
 
     def run(self) -> int:
         """How many accesses were converted."""
@@ -130,10 +131,14 @@ class _Converter:
 
     # -- what must hold
     def _known(self, poly: Poly) -> bool:
-        def evaluated(a: Atom) -> bool:
-            return a.kind in _EVALUATED and all(evaluated(x) for p in a.payload if isinstance(p, Poly) for x in p.atoms())
+        return all(map(self._evaluated, poly.atoms()))
 
-        return poly.known and all(map(evaluated, poly.atoms()))
+    def _evaluated(self, a: Atom) -> bool:
+        """Whether the host can bound an atom."""
+        found = self._atoms.get(a)
+        if found is None:
+            found = self._atoms[a] = a.known and a.kind in _EVALUATED and all(self._known(p) for p in a.payload if isinstance(p, Poly))
+        return found
 
     def _guard(self, poly: Poly, low: int, high: int, why: str) -> None:
         if not self._known(poly):

@@ -47,7 +47,7 @@ def test_operands_of_a_matmul_are_read_ahead():
 
 def test_nothing_is_asked_for_where_registers_are_short():
     assert "amdg.iglp_opt" not in matmul_code("gfx942", (256, 256, 64)).asm["ttgir"]
-    assert "amdg.iglp_opt" not in matmul_code("gfx950").asm["ttgir"]  # LDS has room for five work-groups
+    assert "amdg.iglp_opt" not in matmul_code("gfx950", async_copy=False).asm["ttgir"]  # LDS has room for five work-groups
     assert "amdg.iglp_opt" not in matmul_code("gfx1100", (64, 64, 32)).asm["ttgir"]
 
 
@@ -61,3 +61,24 @@ def test_hints_of_attention():
 def test_unknown_hints_are_refused():
     with pytest.raises(ArgumentError, match="schedule_hint is 'local-prefetch'"):
         matmul_code("gfx942", schedule_hint="local-prefetch")
+
+
+def test_hints_that_a_pass_may_place(monkeypatch):
+    """amdg.sched_barrier, sched_group_barrier and setprio, for passes of one's own."""
+    from tilewright.dialects._mlir import ir
+    from tilewright.dialects.analysis.structure import functions
+    from tilewright.targets.amd.passes import schedule_dot_loops
+
+    def hints(module, ctx):
+        number = lambda value, bits: ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), value)  # noqa: E731
+        for function in functions(module):
+            for dot in [n for n in function.nodes() if n.name == "tt.dot"]:
+                function.insert_before(dot, "amdg.setprio", [], [], {"priority": number(1, 16)})
+                function.insert_after(dot, "amdg.setprio", [], [], {"priority": number(0, 16)})
+                function.insert_after(dot, "amdg.sched_barrier", [], [], {"mask": number(0, 32)})
+                function.insert_before(dot, "amdg.sched_group_barrier", [], [], {"mask": number(8, 32), "size": number(1, 32), "group": number(0, 32)})
+
+    monkeypatch.setattr(schedule_dot_loops, "run", hints)
+    asm = matmul_code("gfx942", (64, 64, 32), waves_per_eu=1).asm
+    assert asm["amdgcn"].count("s_setprio 1") == asm["amdgcn"].count("s_setprio 0") == 1
+    assert "sched.barrier(i32 0)" in asm["llir"] and "sched.group.barrier(i32 8, i32 1, i32 0)" in asm["llir"]
