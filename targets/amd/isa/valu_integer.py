@@ -52,6 +52,9 @@ lanewise("v_mul_lo_u32", out="u32", of=("u32", "u32"), f=np.multiply)
 lanewise("v_mul_lo_u16", out="u16", of=("u16", "u16"), f=np.multiply)
 lanewise("v_mad_u16", out="u16", of=("u16",) * 3, f=lambda a, b, c: a * b + c, saturating=lambda a, b, c: a * b + c, keeps_half=True)
 lanewise("v_mad_i16", out="i16", of=("i16",) * 3, f=lambda a, b, c: a * b + c, saturating=lambda a, b, c: a * b + c, keeps_half=True)
+# GFX9's opcodes from before it could choose halves: they clear the upper one (Vega ISA manual, V_MAD_LEGACY_U16); LLVM prints these
+lanewise("v_mad_legacy_u16", out="u16", of=("u16",) * 3, f=lambda a, b, c: a * b + c, saturating=lambda a, b, c: a * b + c)
+lanewise("v_mad_legacy_i16", out="i16", of=("i16",) * 3, f=lambda a, b, c: a * b + c, saturating=lambda a, b, c: a * b + c)
 lanewise("v_mad_u32_u16", out="u32", of=("u16", "u16", "u32"), f=lambda a, b, c: a.astype(U32) * b + c)
 lanewise("v_mad_i32_i16", out="i32", of=("i16", "i16", "i32"), f=lambda a, b, c: a.astype(I32) * b + c)
 

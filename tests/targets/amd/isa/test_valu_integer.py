@@ -66,6 +66,8 @@ CASES = {
     "v_mad_i32_i16": ("16 16 32", 32, lambda a, b, c: s(a, 16) * s(b, 16) + c),
     "v_mad_u16": ("16 16 16", 16, lambda a, b, c: a * b + c),
     "v_mad_i16": ("16 16 16", 16, lambda a, b, c: a * b + c),
+    "v_mad_legacy_u16": ("16 16 16", 16, lambda a, b, c: a * b + c),
+    "v_mad_legacy_i16": ("16 16 16", 16, lambda a, b, c: a * b + c),
     "v_min3_i32": ("32 32 32", 32, lambda a, b, c: min(s(a), s(b), s(c))),
     "v_max3_u32": ("32 32 32", 32, lambda a, b, c: max(a, b, c)),
     "v_med3_i32": ("32 32 32", 32, lambda a, b, c: sorted((s(a), s(b), s(c)))[1]),
@@ -148,6 +150,12 @@ def test_each_instruction(name):
 def test_names_of_later_generations(name):
     arch, old = OTHER_NAMES[name]
     check(arch, name, *(CASES[old] if old else NEW[name]))
+
+
+@pytest.mark.parametrize("name, upper", [("v_mad_legacy_u16", 0), ("v_mad_legacy_i16", 0), ("v_mad_u16", 0x1234), ("v_mad_i16", 0x1234)])
+def test_only_opcodes_without_halves_clear_the_upper_one(name, upper):
+    r = run_snippet("gfx942", f"{name} v0, v1, v1, v1", {0: np.full(64, 0x12340000, np.uint32), 1: np.full(64, 3, np.uint32)})
+    assert set(r.vgpr(0).reshape(-1).tolist()) == {upper << 16 | 12}
 
 
 def test_permutation_of_bytes():
