@@ -93,16 +93,20 @@ def _side(layout: LinearLayout, shared: LinearLayout, element_bytes: int, model:
     return Cost(cycles - least, cycles, accesses * (2 if vec * element_bytes < 4 else 1), 1 << Gf2Solver([o & reach for o in own]).rank)
 
 
-def _packing(layout: LinearLayout, shared: LinearLayout, element_bytes: int) -> int:
-    """Instructions that bring elements into the order of words, where registers hold words of other elements."""
+def _packing(layout: LinearLayout, shared: LinearLayout, element_bytes: int, vec: int = 0, together: int = 0) -> int:
+    """Instructions that bring elements into the order of words, where registers hold words of other elements; and words of a vector of
+    ``vec`` to their places, where 1 << ``together`` elements have to be in registers one after another."""
     inside = max(0, 2 - log2(element_bytes))
-    if tuple(layout.columns("register")[:inside]) == tuple(shared.flat_columns[:inside]):
-        return 0
-    return (layout.in_size("register") * element_bytes + 3) // 4
+    words = (layout.in_size("register") * element_bytes + 3) // 4
+    registers, offsets = layout.columns("register"), shared.flat_columns
+    found = words if tuple(registers[:inside]) != tuple(offsets[:inside]) else 0
+    least = min(together, log2(vec)) if vec else 0
+    return found + (words if tuple(registers[inside:least]) != tuple(offsets[inside:least]) else 0)
 
 
-def cost(written: LinearLayout, read: LinearLayout, shared: LinearLayout, element_bits: int, model: SharedModel) -> Cost:
-    """Of writing ``written`` and reading ``read`` through ``shared`` (offset → tensor)."""
+def cost(written: LinearLayout, read: LinearLayout, shared: LinearLayout, element_bits: int, model: SharedModel, together: int = 0) -> Cost:
+    """Of writing ``written`` and reading ``read`` through ``shared`` (offset → tensor). together: how many of ``read``'s register bits
+    number the elements of one operand of an instruction, which registers hold one after another."""
     bytes_ = element_bits // 8
     write = _side(written, shared, bytes_, model, True, access_vector(written, shared, bytes_, write=True))
     packing = _packing(written, shared, bytes_) if bytes_ < 4 else 0
@@ -112,7 +116,7 @@ def cost(written: LinearLayout, read: LinearLayout, shared: LinearLayout, elemen
     else:
         vec = access_vector(read, shared, bytes_)
         load = _side(read, shared, bytes_, model, False, vec)
-        packing += _packing(read, shared, bytes_) if 4 <= vec * bytes_ and bytes_ < 4 else 0
+        packing += _packing(read, shared, bytes_, vec, together) if 4 <= vec * bytes_ and bytes_ < 4 else 0
     return Cost(write.conflicts + load.conflicts, write.cycles + load.cycles, write.instructions + load.instructions + packing,
                 write.pointers + load.pointers)
 
@@ -164,12 +168,13 @@ def _candidates(written: LinearLayout, read: LinearLayout, element_bits: int, mo
 
 
 @lru_cache(maxsize=1024)
-def linear_candidate(shape: tuple[int, ...], written: Any, read: Any, element_bits: int, model: SharedModel) -> tuple[Cost, Any]:
+def linear_candidate(shape: tuple[int, ...], written: Any, read: Any, element_bits: int, model: SharedModel,
+                     together: int = 0) -> tuple[Cost, Any]:
     """The cheapest linear layout of a buffer of ``shape`` between register encodings ``written`` and ``read``, and its cost."""
     source, target = (to_linear_layout(shape, e) for e in (written, read))
     best: tuple[tuple[int, int], int, Cost, LinearLayout] | None = None
     for number, shared in enumerate(_candidates(source, target, element_bits, model)):
-        found = cost(source, target, shared, element_bits, model)
+        found = cost(source, target, shared, element_bits, model, together)
         key = ((found.total, found.conflicts), number, found, shared)
         if best is None or key[:2] < best[:2]:
             best = key
@@ -177,7 +182,7 @@ def linear_candidate(shape: tuple[int, ...], written: Any, read: Any, element_bi
     return best[2], linear_shared_encoding(best[3])
 
 
-def cost_of(shape: Sequence[int], written: Any, read: Any, shared: Any, element_bits: int, model: SharedModel) -> Cost:
+def cost_of(shape: Sequence[int], written: Any, read: Any, shared: Any, element_bits: int, model: SharedModel, together: int = 0) -> Cost:
     """As ``cost``, of encodings."""
     source, target, between = (to_linear_layout(tuple(shape), e) for e in (written, read, shared))
-    return cost(source, target, between, element_bits, model)
+    return cost(source, target, between, element_bits, model, together)

@@ -103,9 +103,9 @@ def _with_runs_along_k(shape: tuple[int, ...], run: int, dim: int, k: int, bits:
     return (min(run, share // along_k), along_k) if along_k > 1 else (longest, 1)
 
 
-def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int) -> tuple[int, int]:
+def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int, wanted: int) -> tuple[int, int]:
     """As ``_with_runs_along_k`` for memory in which any layout can be had: the fewest loads and writes to shared memory together, and
-    among equals the longest loads."""
+    among equals the longest loads. Instructions want ``wanted`` bits along k at once: with less, operands are read in twice as many."""
     share = max(1, prod(shape) // threads)
     longest = min(run, share)
     best = (share // longest + 2 * share, -longest, 1)
@@ -115,7 +115,8 @@ def _runs_for(shape: tuple[int, ...], run: int, k: int, bits: int, threads: int)
         for n in (most >> i for i in range(most.bit_length())):
             if n * bits >= 32:
                 writes = share // along_k * (2 if along_k * bits < 32 else 1)
-                best = min(best, (share // n + writes, -n, along_k))
+                reads = share * bits // 128 if along_k * bits < wanted else 0
+                best = min(best, (share // n + writes + reads, -n, along_k))
         along_k *= 2
     return -best[1], best[2]
 
@@ -154,7 +155,7 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
             size[dims[0]] = n
             if k >= 0:
                 size[dims[0]], size[k] = (_with_runs_along_k(shape, n, dims[0], k, bits, threads) if model is None else
-                                          _runs_for(shape, n, k, bits, threads))
+                                          _runs_for(shape, n, k, bits, threads, int(ctx.capabilities.extra.get("operand_run_bits", 0))))
             encodings[key] = blocked_for(shape, size, list(dims), ctx.num_warps, ctx.warp_size)
     return [(node, encodings[key]) for node, key in found]
 

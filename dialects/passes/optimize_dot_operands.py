@@ -31,7 +31,16 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, erase_dead, functions, type_info
-from tilewright.dialects.encodings import integer, ints, permuted_shared, to_linear_layout
+from tilewright.dialects.encodings import (
+    boolean,
+    downcast,
+    instruction_operand,
+    integer,
+    ints,
+    mma_row,
+    permuted_shared,
+    to_linear_layout,
+)
 from tilewright.dialects.shared_layouts import cost_of, linear_candidate
 
 CASTS = frozenset(("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp", "arith.uitofp",
@@ -145,15 +154,16 @@ def _best_swizzle(shape: tuple[int, ...], order: tuple[int, ...], bits: int, wri
 
 
 @lru_cache(maxsize=1024)
-def _shared_encoding(shape: tuple[int, ...], orders: tuple[tuple[int, ...], ...], bits: int, written: Any, read: Any, model: Any) -> Any:
+def _shared_encoding(shape: tuple[int, ...], orders: tuple[tuple[int, ...], ...], bits: int, written: Any, read: Any, model: Any,
+                     together: int) -> Any:
     """The encoding of the buffer, in that of the ``orders`` which takes the fewest wavefronts and instructions; where the target has a
     model of its memory, a linear one if that is better."""
     (_, swizzle), order = min(((_best_swizzle(shape, o, bits, written, read), o) for o in orders), key=lambda found: found[0][0])
     swizzled = ttg.SwizzledSharedEncoding.of(*swizzle, list(order))
     if model is None:
         return swizzled
-    found, linear = linear_candidate(shape, written, read, bits, model)
-    return linear if found.total < cost_of(shape, written, read, swizzled, bits, model).total else swizzled
+    found, linear = linear_candidate(shape, written, read, bits, model, together)
+    return linear if found.total < cost_of(shape, written, read, swizzled, bits, model, together).total else swizzled
 
 
 @lru_cache(maxsize=1024)
@@ -207,6 +217,15 @@ def _orders(order: tuple[int, ...], k: int, ctx: Any) -> tuple[tuple[int, ...], 
     return order, (k, *(d for d in order if d != k))
 
 
+def _elements_together(operand: Any) -> int:
+    """log2 of the elements of one instruction's operand in a lane, which are the operand's first registers."""
+    parent = downcast(operand.params[1])
+    if not isinstance(parent, ttg.MmaEncoding):
+        return 0
+    bases, _, _ = instruction_operand(mma_row(parent), "ab"[integer(operand.params[0])], boolean(parent.params[2]))
+    return len(bases.register)
+
+
 def _rewrite(function: Function, value: Any, path: LoadPath, ctx: Any) -> None:
     """Give every use of ``value`` the operand through shared memory."""
     loaded = path.load.results[0]
@@ -219,7 +238,7 @@ def _rewrite(function: Function, value: Any, path: LoadPath, ctx: Any) -> None:
     read = transposed(target.shape, target.encoding, inverse) if permuted else target.encoding
     k = path.permutation[len(order) - 1 - integer(target.encoding.params[0])]
     encoding = _shared_encoding(source.shape, _orders(order, k, ctx), max(8, source.bits), source.encoding, read,
-                                ctx.capabilities.extra.get("shared_model"))
+                                ctx.capabilities.extra.get("shared_model"), _elements_together(target.encoding))
     anchor = function.def_node(value)
     assert anchor is not None
 

@@ -58,4 +58,5 @@ def capabilities(arch: str) -> Capabilities:
     facts = _ARCHS[name]
     return Capabilities(arch=name, warp_size=facts.warp_size, max_shared_bytes=facts.lds_bytes, registers_per_thread=facts.vgprs,
                         matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8,
-                        extra={"fed_rows": fed_rows(name), "shared_model": _SHARED[name], "operand_bits": 128})
+                        extra={"fed_rows": fed_rows(name), "shared_model": _SHARED[name], "operand_bits": 128,
+                               "operand_run_bits": 128 if facts.warp_size == 32 else 64})

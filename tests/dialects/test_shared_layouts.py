@@ -143,6 +143,15 @@ def test_chosen_layouts_have_no_conflicts(model, lanes, order):
                 assert turned.apply({"offset": offset}) == {"dim0": at["dim1"], "dim1": at["dim0"]}
 
 
+def test_vectors_of_two_operands_cost_moves():
+    """Four of k of one instruction's operand and four of another's in one access: each word has to be moved where operands are eight of k."""
+    layout = LinearLayout({"register": [(1, 0), (2, 0), (4, 0), (0, 16)], "lane": [(0, 1), (0, 2), (0, 4), (0, 8), (8, 0)], "warp": []},
+                          {"dim0": 16, "dim1": 32})
+    mixed = LinearLayout({"offset": [(1, 0), (2, 0), (0, 16), (0, 1), (0, 2), (0, 4), (0, 8), (4, 0), (8, 0)]}, layout.out_sizes)
+    costs = [cost(layout, layout, mixed, 16, PLAIN, together).instructions for together in (0, 2, 3)]
+    assert costs == [4, 4, 12]  # two accesses each way; 8 words of 16 elements
+
+
 def test_linear_shared_must_be_a_bijection_of_its_shape():
     with mlir_context():
         from tilewright.dialects import ttg

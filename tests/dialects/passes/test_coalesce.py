@@ -96,6 +96,9 @@ def test_runs_are_the_cheapest_for_memory_of_a_known_kind():
     any_layout = SharedModel(32)
     for k, expected in ((16, [2, 2]), (32, [2, 4]), (64, [4, 4]), (128, [4, 8]), (256, [8, 8])):
         assert memory_layouts(matmul(64, 64, k), context(64, shared_model=any_layout))[1][1] == expected
+    # instructions that want eight of k at once: longer runs along k where that costs no more
+    for k, expected in ((64, [4, 4]), (128, [8, 4]), (256, [8, 8])):
+        assert memory_layouts(matmul(64, 64, k), context(64, shared_model=any_layout, operand_run_bits=128))[1][1] == expected
     turning = SharedModel(64, transposing={16: 8})
     assert memory_layouts(matmul(64, 64, 64), context(64, shared_model=turning))[1][1] == [1, 8]
     assert memory_layouts(matmul(64, 64, 128, "f8E5M2"), context(64, shared_model=turning))[1][1] != [1, 16]
