@@ -21,14 +21,21 @@ _OWN = frozenset({"tilewright", "numpy", "torch"})  # their own scratch arrays a
 
 
 def float64(x: Any) -> Any:
-    """An array of torch or numpy, or a number, as a numpy array of float64."""
+    """An array of torch or numpy, or a number, as a numpy array of float64; of complex128 where it is complex."""
     import numpy as np
 
-    return x.detach().cpu().double().numpy() if hasattr(x, "detach") else np.asarray(x).astype(np.float64)
+    if hasattr(x, "detach"):
+        x = x.detach().cpu().resolve_conj().resolve_neg()
+        x = (x.cdouble() if x.is_complex() else x.double()).numpy()
+    array = np.asarray(x)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _pairs(out: Any, reference: Any) -> list[tuple[Any, Any]]:
     outs, references = ([*v] if isinstance(v, (tuple, list)) else [v] for v in (out, reference))
+    for what, values in (("case", outs), ("reference", references)):  # as numbers they are NaN, and NaN beside NaN is right
+        if any(v is None for v in values):
+            raise ValueError(f"the {what} returns None; it has to return the array, or a tuple of arrays")
     if len(outs) != len(references):
         raise ValueError(f"the case returns {len(outs)} arrays, its reference {len(references)}")
     return [(float64(o), float64(r)) for o, r in zip(outs, references)]
@@ -38,7 +45,7 @@ def max_error(out: Any, reference: Any) -> float:
     """max |out − reference| / max |reference|, the largest of all outputs; NaN where an element is NaN and its reference is not.
 
     Equal infinities, and NaN where the reference has NaN, are no error. Where the reference is 0 everywhere the difference counts as it is.
-    Raises ValueError where shapes or numbers of outputs differ.
+    Raises ValueError where shapes or numbers of outputs differ, or None is among them.
     """
     import numpy as np
 

@@ -102,7 +102,8 @@ def load_kernel(place: str) -> Any:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     module_name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} is no Python file: its name does not end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     spec.loader.exec_module(module)
@@ -330,6 +331,25 @@ def _opt(argv: Sequence[str]) -> int:
     return opt_main(argv, _resolve_target)
 
 
+def _count(text: str) -> int:
+    """A number of 0 or more, for argparse."""
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"a number of 0 or more; found {text}")
+    return number
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"a number of 1 or more; found {text}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (seconds := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"a number of seconds above 0; found {text}")
+    return seconds
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tilewright", description="Kernels in the Triton language, compiled for several vendors.")
     parser.add_argument("--version", action="version", version=f"tilewright {tilewright_version} (Triton API {__version__})")
@@ -371,9 +391,9 @@ def _parser() -> argparse.ArgumentParser:
     matrix.add_argument("--json", metavar="FILE", help="write all figures as JSON; - for standard output, in place of the table")
     matrix.add_argument("--junit", metavar="FILE", help="write JUnit XML")
     matrix.add_argument("--html", metavar="FILE", help="write a page")
-    matrix.add_argument("--max-spills", type=int, metavar="N", help="more spilled registers than these are a failure")
-    matrix.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each target (600)")
-    matrix.add_argument("--jobs", type=int, metavar="N", help="targets at a time; up to 4 by the processors if left out")
+    matrix.add_argument("--max-spills", type=_count, metavar="N", help="more spilled registers than these are a failure")
+    matrix.add_argument("--timeout", type=_seconds, default=600.0, metavar="SECONDS", help="of each target (600)")
+    matrix.add_argument("--jobs", type=_at_least_one, metavar="N", help="targets at a time; up to 4 by the processors if left out")
     matrix.set_defaults(call=_matrix)
 
     run = commands.add_parser("run", help="run a script that says `import triton`")

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.dialects.errors import ArgumentError, TilewrightError
+from tilewright.dialects.errors import ArgumentError
 from tilewright.matrix_worker import INTERPRETER, NOTHING
 
 FORMAT = 1
@@ -206,9 +206,15 @@ def main(args: Any, options: Mapping[str, Any], write: Callable[[str], None]) ->
 
     if not os.path.isfile(args.file):
         raise ArgumentError(f"there is no file {args.file!r}")
-    for path in (args.json, args.junit, args.html):
-        if path not in (None, "-") and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise TilewrightError(f"there is no folder for {path!r}")
+    if args.cases and args.kernel:
+        raise ArgumentError("--kernel compiles a kernel without cases; leave --cases out")
+    for flag, path in (("--json", args.json), ("--junit", args.junit), ("--html", args.html)):
+        if path in (None, "-") and (flag == "--json" or path is None):
+            continue
+        if path == "-":
+            raise ArgumentError(f"{flag} needs a file; only --json goes to standard output")
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))) or os.path.isdir(path):
+            raise ArgumentError(f"{flag}: {path!r} is a folder" if os.path.isdir(path) else f"{flag}: there is no folder for {path!r}")
     request = {"file": os.path.abspath(args.file), "kernel": args.kernel, "signature": args.signature, "options": dict(options),
                "cases": args.cases, "compile_only": args.compile_only}
     show = write if args.json != "-" else lambda text: None

@@ -75,6 +75,9 @@ def compile_kernels(module: ModuleType, request: Mapping[str, Any]) -> Iterator[
             label = name if config is None or len(configs) == 1 else f"{name} [{config}]"
             values, options = _split_config(kernel, config)
             jobs.append((label, kernel, entries, values, {**options, **request.get("options", {})}))
+    if not jobs and wanted:
+        raise ArgumentError(f"{wanted} is compiled for --signature: one entry for each of {', '.join(found[wanted][0].arg_names)}, such as '*fp32:16', 'i32' or "
+                            "a value; it may be left out where every parameter is annotated with its type")
     if not jobs:
         raise ArgumentError(
             f"it is not said what to run: the file has no function {CASES}(device), and no kernel's parameters are all annotated with their "

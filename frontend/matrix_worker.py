@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
+import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
+
+from tilewright.dialects.errors import ArgumentError
 
 INTERPRETER = "interpreter"
 DEVICE, SIMULATOR, COMPILED, NOTHING = "device", "simulator", "compiled only", "not run"
@@ -127,7 +130,8 @@ def load_file(path: str) -> ModuleType:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} is no Python file: its name does not end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -143,6 +147,22 @@ def _message(error: BaseException, path: str) -> str:
     return "\n".join(lines)
 
 
+def _run(case: Any) -> Any:
+    """The output of a case. Raises ArgumentError where nothing was launched for it: a library that takes torch's way for arrays on the cpu
+    would be right on every target without having run on any."""
+    from tilewright.case import float64, poisoned_memory
+    from tilewright.runtime.driver import driver
+    from tilewright.runtime.interpreter import InterpretedFunction
+
+    driver.recent, before = None, InterpretedFunction.launches
+    with poisoned_memory():
+        out = case.run()
+    if driver.recent is None and InterpretedFunction.launches == before:
+        if any(float64(o).size for o in (out if isinstance(out, (tuple, list)) else [out])):  # what is empty needs no launch
+            raise ArgumentError("run() launched no kernel: does it take another way for arrays on the cpu, or was the result made before?")
+    return out
+
+
 class Worker:
     """Runs one request and writes the events."""
 
@@ -150,6 +170,7 @@ class Worker:
         self.request, self.write = request, write
         self.path = str(request["file"])
         self.where = self.device = ""
+        self.stage = "when it is imported; put what it runs under `if __name__ == \"__main__\":`"
 
     def run(self) -> None:
         """The whole row. Never raises an Exception: it becomes an event."""
@@ -164,12 +185,13 @@ class Worker:
                     from tilewright import testing
 
                     testing.do_bench = _measure_once
-                self._work(load_file(self.path))
+                module = load_file(self.path)
+                self.stage = "before its cases are made"
+                self._work(module)
         except Exception as error:
             self.write({"event": "failure", "message": _message(error, self.path)})
         except SystemExit as error:  # a script without a guard
-            self.write({"event": "failure", "message": f"the file ends the process (exit status {error.code}) when it is imported; put what it "
-                                                       "runs under `if __name__ == \"__main__\":`"})
+            self.write({"event": "failure", "message": f"the file ends the process (exit status {error.code}) {self.stage}"})
         self.write({"event": "end"})
 
     @contextlib.contextmanager
@@ -190,10 +212,13 @@ class Worker:
             knobs.compilation.listener = before
 
     def _work(self, module: ModuleType) -> None:
-        from tilewright.case import CASES
+        from tilewright.case import CASES, Case
         from tilewright.matrix_kernels import compile_kernels
 
         make = getattr(module, CASES, None)
+        if make is not None and not self.request.get("kernel") and (self.request.get("signature") or self.request.get("options")):
+            raise ArgumentError(f"--signature and --option are for a kernel that is compiled without cases: name it with --kernel. The launches of {CASES} "
+                                "say theirs themselves")
         if make is None or self.request.get("kernel"):
             if self.where == INTERPRETER:
                 self.write({"event": "begin", "ran": NOTHING, "reason": "without cases there is nothing for the interpreter to run"})
@@ -203,7 +228,12 @@ class Worker:
                 self._one(name, lambda c=compile_: c(str(self.request["target"])))  # type: ignore[misc]
             return
         wanted = self.request.get("cases") or "*"
-        for case in make(self.device):
+        made = make(self.device)
+        if not isinstance(made, Iterable):
+            raise ArgumentError(f"{CASES} returns {type(made).__name__}; it has to yield Cases (tilewright.testing), or return a list of them")
+        for case in made:
+            if not isinstance(case, Case) or not isinstance(case.name, str):
+                raise ArgumentError(f"{CASES} yields {case!r}; it has to be a Case (tilewright.testing) whose name is a string")
             if not fnmatch.fnmatchcase(case.name, wanted):
                 continue
             self._one(case.name, lambda case=case: self._case(case))  # type: ignore[misc]
@@ -215,13 +245,14 @@ class Worker:
             result = run()
         except Exception as error:  # one case must not end the others
             result = {"status": "failed", "message": _message(error, self.path)}
+        except SystemExit as error:
+            result = {"status": "failed", "message": f"the case ends the process (exit status {error.code})"}
         self.write({"event": "case", "name": name, "error": None, "tolerance": None, "message": "", "seconds": time.perf_counter() - start, **result})
 
     def _case(self, case: Any) -> Mapping[str, Any]:
-        from tilewright.case import poisoned_memory
-
-        with poisoned_memory():
-            out = case.run()
+        if not isinstance(case.tolerance, (int, float)) or not 0 <= case.tolerance < math.inf:
+            raise ArgumentError(f"a case's tolerance is a number of 0 or more; found {case.tolerance!r}")
+        out = _run(case)
         if self.where == COMPILED:
             return {"status": "compiled"}
         error = float(case.measure(out, case.reference()))

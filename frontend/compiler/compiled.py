@@ -254,6 +254,7 @@ class CompiledKernel:
         """Triton's launcher: ``run(gx, gy, gz, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook, *args)``, with all
         of the kernel's arguments in order, constexprs included."""
         if self._run is None:
+            from tilewright.runtime.driver import driver as active
             from tilewright.runtime.specialize import FAST
 
             self._init_handles()
@@ -271,10 +272,12 @@ class CompiledKernel:
                 if gx and gy and gz:
                     device = driver.current_device()
                     picked = pick(values) if pick else values
+                    ran: CompiledKernel = self
                     try:
                         launcher(gx, gy, gz, stream, self.handles.get(device) or self.load(device), picked)
                     except LaunchRequest as request:
-                        self.answer(request, gx, gy, gz, stream, device, picked, args)
+                        ran = self.answer(request, gx, gy, gz, stream, device, picked, args)
+                    active.recent = ran
                 if leave:
                     leave(record)
 

@@ -170,6 +170,8 @@ class InterpretedFunction:
     """A kernel or helper that runs in Python. Same launch interface as a compiled one; options such as num_warps are taken
     and mean nothing here."""
 
+    launches = 0  # of all kernels: tells whether a piece of code launched any
+
     def __init__(self, fn: Any, **options: Any):
         self.fn = getattr(fn, "fn", fn)
         self.options = options
@@ -244,3 +246,4 @@ class InterpretedFunction:
                         builder.program = (x, y, z)
                         python(**values)
         arguments.write_back()
+        InterpretedFunction.launches += bool(gx and gy and gz)

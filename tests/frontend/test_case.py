@@ -34,6 +34,18 @@ def test_other_shapes_are_no_results():
         max_error(np.zeros(3), np.zeros((1, 3)))
     with pytest.raises(ValueError, match="returns 2 arrays, its reference 1"):
         max_error((1, 2), 1)
+    with pytest.raises(ValueError, match="the case returns None"):
+        max_error(None, None)
+    with pytest.raises(ValueError, match="the reference returns None"):
+        max_error((1, 2), (1, None))
+
+
+def test_imaginary_parts_count():
+    assert max_error(np.array([1j, 2]), np.array([1j, 2])) == 0.0
+    assert max_error(np.array([1j]), np.array([0.0])) == 1.0
+    torch = pytest.importorskip("torch")
+    assert max_error(torch.ones(3, dtype=torch.complex64) * 1j, torch.zeros(3)) == 1.0
+    assert max_error(torch.tensor([1j]).conj(), torch.tensor([-1j])) == 0.0
 
 
 def test_new_memory_is_poisoned_for_the_file_alone():

@@ -110,7 +110,7 @@ def test_a_crash_is_a_row_that_names_the_case(folder):
 def test_a_hang_is_ended(folder):
     result = row("""
     def tilewright_cases(device):
-        yield Case("quick", lambda: 1, lambda: 1, 0)
+        yield Case("quick", launch, lambda: 2 * X, 0)
         yield Case("hangs", lambda: __import__("time").sleep(600), lambda: 0, 1)
     """, timeout=8.0)
     assert result.failure == "it took longer than 8 s and was ended (--timeout) in case hangs" and result.cases[0]["status"] == "passed"
@@ -120,6 +120,9 @@ def test_a_hang_is_ended(folder):
     ("raise OSError('no such thing')", "OSError: no such thing\nat mine.py:"),
     ("import sys; sys.exit(3)", "exit status 3"),
     ("def tilewright_cases(device): return []", "no case was run"),
+    ("def tilewright_cases(device): pass", "tilewright_cases returns NoneType; it has to yield Cases"),
+    ("def tilewright_cases(device): yield launch", "it has to be a Case"),
+    ("import sys\ndef tilewright_cases(device): sys.exit(4)", "the file ends the process (exit status 4) before its cases are made"),
     ("", "it is not said what to run: the file has no function tilewright_cases(device)"),
 ])
 def test_files_that_cannot_be_used(folder, body, text):
@@ -127,6 +130,62 @@ def test_files_that_cannot_be_used(folder, body, text):
     assert not result.passed and text in result.failure
     if not body:
         assert "yield Case(" in result.failure and "--kernel NAME --signature" in result.failure and "kernels: add" in result.failure
+
+
+def test_what_is_no_check_is_no_pass(folder):
+    result = row('''
+    def host(make=np.empty):
+        return X + X
+
+    def warmed():
+        z = np.empty_like(X)
+        add.warmup(X, X, z, 100, BLOCK=64, grid=(2,))[2, 1, 1](X, X, z, 100, 64)
+        return z
+
+    def tilewright_cases(device):
+        double = lambda: 2 * X.astype(float)
+        yield Case("host", host, double, 1e-6)
+        yield Case("only compiled", lambda: add.warmup(X, X, X, 100, BLOCK=64, grid=(2,)) and X, lambda: X, 1e-6)
+        yield Case("nothing", lambda: launch() is X or None, lambda: None, 1e-6)
+        yield Case("infinite", launch, double, float("inf"))
+        yield Case("nan", launch, double, float("nan"))
+        yield Case("text", launch, double, "1e-6")
+        yield Case("exits", lambda: __import__("sys").exit(3), double, 1e-6)
+        yield Case("empty", lambda: X[:0], lambda: X[:0], 0)
+        yield Case("warmed", warmed, double, 1e-6)
+    ''')
+    cases = {c["name"]: c for c in result.cases}
+    assert [n for n, c in cases.items() if c["status"] == "passed"] == ["empty", "warmed"] and not result.failure
+    assert "run() launched no kernel" in cases["host"]["message"] and "run() launched no kernel" in cases["only compiled"]["message"]
+    assert "the case returns None" in cases["nothing"]["message"] and cases["exits"]["message"] == "the case ends the process (exit status 3)"
+    assert all("tolerance is a number of 0 or more" in cases[n]["message"] for n in ("infinite", "nan", "text"))
+
+
+@pytest.mark.parametrize("target", ["interpreter", "nvidia:sm_80:sim"])
+def test_a_launch_is_seen_wherever_it_runs(folder, target):
+    result = row(GOOD + '''
+        yield Case("host", lambda: X + X, lambda: 2 * X, 0)
+    ''', target)
+    assert [(c["name"], c["status"]) for c in result.cases] == [("doubled", "passed"), ("host", "failed")] and not result.failure
+
+
+def test_wrong_usage(folder, capsys):
+    path = write(GOOD)
+    for args, text in ((["--max-spills", "-1"], "0 or more; found -1"), (["--jobs", "0"], "1 or more; found 0"), (["--timeout", "0"], "above 0; found 0"),
+                       (["--timeout", "nan"], "above 0; found nan"), (["--jobs", "x"], "invalid")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["matrix", path, "--targets", "cpu", *args])
+        assert ended.value.code == 2 and text in capsys.readouterr().err
+    os.mkdir("taken")
+    for args, text in ((["--json", "taken"], "'taken' is a folder"), (["--html", "no/x"], "no folder for 'no/x'"), (["--junit", "-"], "--junit needs a file"),
+                       (["--kernel", "add", "--cases", "a"], "leave --cases out")):
+        assert cli.main(["matrix", path, "--targets", "cpu", *args]) == 1
+        assert text in capsys.readouterr().err
+    assert "name it with --kernel" in row(GOOD, options={"num_warps": 8}).failure  # it would change nothing
+    assert "one entry for each of x, y, z, n, BLOCK" in row(GOOD, kernel="add").failure
+    os.rename(path, "mine.txt")
+    assert "is no Python file" in matrix.run_target("cpu", {"file": os.path.abspath("mine.txt")}, 60.0).failure
+    assert cli.main(["compile", "mine.txt:add", "--target", "cpu", "--signature", "*fp32"]) == 1 and "is no Python file" in capsys.readouterr().err
 
 
 def test_cases_are_chosen_by_name(folder):
