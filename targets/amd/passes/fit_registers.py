@@ -20,7 +20,7 @@ from tilewright.dialects.analysis.structure import Function, Node, erase_dead, f
 from tilewright.dialects.lowering.context import REST_READS_ANEW, ROUNDS_READ_ANEW
 from tilewright.dialects.pipeline import PassContext
 
-OTHERS = 80  # of a lane: fragments in flight, addresses, counters; attention of 196 words in tiles spills on gfx1201, of 164 it does not
+OTHERS = 100  # of a lane: fragments in flight, addresses, counters; with 160 words in tiles, dk and dv on gfx1100 still computed addresses in their loop
 _SIMDS = 4  # over which a work-group's waves are spread (compute unit of CDNA, work-group processor of RDNA)
 _FILE = {64: 512, 32: 1536}  # registers of a SIMD by the wave's size, a lane (LLVM AMDGPU user guide, code object descriptors)
 _MOST = 256  # that one instruction can name
