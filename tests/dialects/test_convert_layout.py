@@ -388,6 +388,34 @@ def test_lanes_that_need_only_other_registers_use_selects():
     Conversion(plan, src, "f32", 32, 1).check(dst, np.random.default_rng(0))
 
 
+def _interleave(self, b, own, other, odd):
+    """By shifts and selects, what a target has an instruction for."""
+    even, later = b.select(odd, other, own), b.select(odd, own, other)
+    low, high = b.i32(0xFFFF), b.i32(-0x10000)
+    return b.or_(b.and_(even, low), b.shl(later, b.i32(16))), b.or_(b.lshr(even, b.i32(16)), b.and_(later, high))
+
+
+@pytest.mark.parametrize("interleave", [False, True])
+@pytest.mark.parametrize("bits, type_text", [(8, "i8"), (16, "bf16"), (32, "f32"), (64, "f64")])
+def test_lanes_exchange_at_one_distance_where_that_is_cheap(monkeypatch, bits, type_text, interleave):
+    """A destination that both halves of a warp hold, of a source whose halves hold every other column."""
+    monkeypatch.setattr(Hooks, "xor_shuffle_is_cheap", True)
+    if interleave:
+        monkeypatch.setattr(Hooks, "interleave_halves", _interleave)
+    src, dst = layout([2, 4, 8], [16, 32, 64, 128, 1], [256], 9), layout([1, 2, 4, 8], [16, 32, 64, 128, 0], [256], 9)
+    usual, plan = (P.plan_convert(src, dst, bits, 32, 2, way=way) for way in ("shuffle", "exchange"))
+    assert plan.shuffle.lane_identity and not usual.shuffle.lane_identity
+    assert 2 * P.shuffles_of(plan.shuffle, bits // 8) == P.shuffles_of(usual.shuffle, bits // 8)
+    check(src, dst, plan, 32)
+    Conversion(plan, src, type_text, 32, 2).check(dst, np.random.default_rng())
+
+
+def test_emitted_code_of_random_pairs_with_cheap_exchanges(monkeypatch):
+    monkeypatch.setattr(Hooks, "xor_shuffle_is_cheap", True)
+    monkeypatch.setattr(Hooks, "interleave_halves", _interleave)
+    assert run_emitted(60, random.randrange(1 << 30))["shuffle"] > 2
+
+
 def test_data_of_other_warps_goes_through_shared_memory():
     src, dst = layout([1], [2, 4, 8, 16, 32], [64, 128], 8), layout([64], [2, 4, 8, 16, 32], [1, 128], 8)
     plan = P.plan_convert(src, dst, 32, 32, 4)
