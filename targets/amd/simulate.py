@@ -33,6 +33,8 @@ _CLASSES = (("v_mfma", "matrix"), ("v_smfmac", "matrix"), ("v_wmma", "matrix"), 
             ("s_delay_alu", "none"), ("s_nop", "none"), ("s_clause", "none"), ("s_", "scalar"), ("ds_", "LDS"), ("scratch_", "scratch"), ("global_", "global"),
             ("buffer_", "global"), ("flat_", "flat"))
 
+_LDS_BYTES = {"gfx950": 163840}  # of a work-group; elsewhere 65536
+
 
 @dataclass
 class Report:
@@ -93,7 +95,32 @@ _lock = threading.Lock()
 def register_buffer(array: Any) -> _Registered:
     """Let kernels touch the memory of ``array`` (numpy, torch CPU tensor), which they reach by addresses that are no arguments, until ``close()`` or the end
     of a with block."""
+    if not _is_array(array):
+        raise ArgumentError(f"memory is an array of numpy or a tensor of torch; found {type(array).__name__}")
     return _Registered(array)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "data_ptr") or (hasattr(value, "__array_interface__") and bool(value.ndim))
+
+
+def _sizes(what: str, value: Any, least: int) -> tuple[int, int, int]:
+    """One to three ints, filled up with ``least``."""
+    sizes = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(sizes) <= 3 or not all(hasattr(n, "__index__") and n >= 0 for n in sizes):
+        raise ArgumentError(f"{what} is one to three integers of 0 or more; found {value!r}")
+    x, y, z = (*map(int, sizes), least, least)[:3]
+    return x, y, z
+
+
+def _check(program: Program, kernel: Kernel, threads: int, lds: int, shared: int) -> None:
+    """Raise ArgumentError for what no device of the arch would start."""
+    most = int(kernel.metadata.get("max_flat_workgroup_size", 1024))
+    if threads <= 0 or threads > most:
+        raise ArgumentError(f"num_warps: {kernel.name} was compiled for up to {most // kernel.lanes} waves of {kernel.lanes} lanes a work-group; found "
+                            f"{threads // kernel.lanes}")
+    if shared < 0 or lds > _LDS_BYTES.get(program.arch, 65536):
+        raise ArgumentError(f"shared: a work-group of {program.arch} has 0 to {_LDS_BYTES.get(program.arch, 65536)} bytes of LDS; found {lds if shared >= 0 else shared}")
 
 
 # ------------------------------------------------------------------------------------------------------- launching
@@ -106,14 +133,16 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
     address), float, bool, numpy scalar, or bytes as they stand in the kernarg segment. kernel: its name where the text has several. num_warps:
     waves of a work-group (default: as many as the code object allows). shared: bytes of dynamic LDS. buffers: further memory, [first, end) addresses.
     check=False leaves out waits and races (bounds are always checked). conflicts=True
-    counts LDS bank conflicts. Raises SimulationError.
+    counts LDS bank conflicts. Raises SimulationError, and ArgumentError for a launch that no device would start.
     """
+    if not isinstance(text, str):
+        raise ArgumentError(f"the simulator takes AMDGCN text (asm[\"amdgcn\"]); found {type(text).__name__}")
     program = parse(text)
     chosen = program.kernel(kernel)
     values: list[Any] = []
     memory = GlobalMemory(buffers)
     for i, arg in enumerate(args):
-        if hasattr(arg, "data_ptr") or (hasattr(arg, "__array_interface__") and arg.ndim):
+        if _is_array(arg):
             first, size = address_range(arg)
             memory.add(first, first + size, f"argument {i}")
             values.append(int(arg.data_ptr()) if hasattr(arg, "data_ptr") else int(arg.__array_interface__["data"][0]))
@@ -123,8 +152,12 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
             values.append(arg)
         else:
             raise ArgumentError(f"argument {i} is a {type(arg).__name__}; the simulator takes arrays, tensors, numbers and bytes")
-    gx, gy, gz = (*grid, 1, 1, 1)[:3]
-    return run_packed(program, chosen, (gx, gy, gz), values, memory, num_warps, shared, groups, check, conflicts)
+    sizes = _sizes("grid", grid, 1)
+    if groups is not None:
+        groups = [_sizes("a work-group of groups", g, 0) for g in groups]
+        if outside := [g for g in groups if any(i >= n for i, n in zip(g, sizes))]:
+            raise ArgumentError(f"the grid {sizes} has no work-group {outside[0]}")
+    return run_packed(program, chosen, sizes, values, memory, num_warps, shared, groups, check, conflicts)
 
 
 def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], values: Sequence[Any], memory: GlobalMemory, num_warps: int, shared: int,
@@ -133,10 +166,12 @@ def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], val
     code = load(program, kernel)
     threads = num_warps * kernel.lanes or int(kernel.metadata.get("max_flat_workgroup_size", 256))
     block = (threads, 1, 1)
+    lds = int(kernel.descriptor.get("group_segment_fixed_size", 0)) + shared
+    _check(program, kernel, threads, lds, shared)
     with _lock:
         for registered in _registered:
             memory.add(registered.first, registered.end, "registered buffer")
-    launch = Launch(grid, block, pack_arguments(kernel, values, grid, block, shared), int(kernel.descriptor.get("group_segment_fixed_size", 0)) + shared)
+    launch = Launch(grid, block, pack_arguments(kernel, values, grid, block, shared), lds)
     machine = Machine(code, launch, memory, check=check)
     cycles: dict[int, list[int]] = {}  # instruction → [accesses, cycles, cycles without conflicts]
     if conflicts:

@@ -68,10 +68,13 @@ def _argument(entry: Argument, value: Any) -> bytes:
             raise ArgumentError(f"the argument at offset {entry.offset} has {entry.size} bytes, {len(value)} were given")
         return bytes(value)
     if isinstance(value, float):
-        if entry.size not in (2, 4, 8):
+        if entry.size not in (2, 4, 8) or entry.kind == "global_buffer":
             raise ArgumentError(f"a float was given for the argument of {entry.size} bytes at offset {entry.offset}")
         return struct.pack({2: "<e", 4: "<f", 8: "<d"}[entry.size], value)
-    return (int(value or 0) & ((1 << 8 * entry.size) - 1)).to_bytes(entry.size, "little")
+    number = int(value or 0)
+    if not -(1 << 8 * entry.size - 1) <= number < 1 << 8 * entry.size:
+        raise ArgumentError(f"{number} does not fit the argument of {entry.size} bytes at offset {entry.offset}")
+    return (number & ((1 << 8 * entry.size) - 1)).to_bytes(entry.size, "little")
 
 
 def hidden_values(grid: tuple[int, int, int], block: tuple[int, int, int], dynamic_lds: int) -> Mapping[str, int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from tilewright.dialects.errors import ArgumentError
 from tilewright.targets.amd.isa.errors import UnknownInstruction
 
 WAVE64 = ("gfx90a", "gfx942", "gfx950")
@@ -245,11 +246,13 @@ class Program:
     symbols: dict[str, int] = field(default_factory=dict)
 
     def kernel(self, name: str | None = None) -> Kernel:
-        """The kernel of that name, or the only one."""
+        """The kernel of that name, or the only one. Raises ArgumentError."""
         if name is None:
             name, *more = self.kernels
             if more:
-                raise ValueError(f"which kernel? there are {', '.join(self.kernels)}")
+                raise ArgumentError(f"which kernel? there are {', '.join(self.kernels)}")
+        if name not in self.kernels:
+            raise ArgumentError(f"the text has no kernel {name!r}; it has {', '.join(self.kernels)}")
         return self.kernels[name]
 
 

@@ -252,6 +252,33 @@ def test_simulate_refuses():
         simulate(stores("gfx942"), (2,), [out, 1], num_warps=2)
 
 
+@pytest.mark.parametrize("args, options, text", [
+    ((1, 1 << 40), {}, "1099511627776 does not fit the argument of 4 bytes at offset 8"),
+    ((1, -(1 << 31) - 1), {}, "does not fit the argument of 4 bytes"),
+    ((1, np.zeros(3)), {}, "does not fit the argument of 4 bytes"),  # an address
+    ((0.5, 1), {}, "a float was given for the argument of 8 bytes at offset 0"),
+    ((1, 1), {"num_warps": -1}, "num_warps: .* up to 16 waves of 64 lanes a work-group; found -1"),
+    ((1, 1), {"num_warps": 17}, "found 17"),
+    ((1, 1), {"shared": -1}, "0 to 65536 bytes of LDS; found -1"),
+    ((1, 1), {"shared": 65537}, "0 to 65536 bytes of LDS; found 65537"),
+    ((1, 1), {"grid": (-1,)}, r"grid is one to three integers of 0 or more; found \(-1,\)"),
+    ((1, 1), {"grid": (1, 1, 1, 1)}, "grid is one to three integers"),
+    ((1, 1), {"grid": (2.0,)}, "grid is one to three integers"),
+    ((1, 1), {"groups": [(4, 0, 0)]}, r"the grid \(3, 1, 1\) has no work-group \(4, 0, 0\)"),
+    ((1, 1), {"kernel": "other"}, "the text has no kernel 'other'; it has "),
+])
+def test_a_launch_that_no_device_would_start(args, options, text):
+    with pytest.raises(ArgumentError, match=text):
+        simulate(stores("gfx942"), **{"grid": (3,), "args": args, "num_warps": 2, **options})
+
+
+def test_wrong_things_are_told():
+    with pytest.raises(ArgumentError, match="takes AMDGCN text .* found bytes"):
+        simulate(b"\x7fELF", (1,), [])
+    with pytest.raises(ArgumentError, match="memory is an array of numpy or a tensor of torch; found list"):
+        register_buffer([1, 2])
+
+
 def test_buffers_that_are_no_arguments():
     out = np.zeros(128, np.int32)
     address = int(out.ctypes.data)
