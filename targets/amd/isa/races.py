@@ -3,6 +3,7 @@
 Time is counted in epochs, which barriers end. For each granule of LDS the last write and the last read are kept as one number each:
 epoch, instruction, wave, and whether it was atomic. Two accesses of one epoch by different waves conflict unless both only read, or both
 are atomic, or a write leaves the bytes as they are (layouts that replicate data store the same value from several waves).
+Lanes of one store, of the same wave or not, have to agree on bytes that they share: no manual says which of them would stay.
 
 An access that its wave has not waited for when it comes to the barrier may happen after it, so it counts for the next epoch too. A
 direct-to-LDS load (``asynchronous``) owns its bytes from its issue to the wait of the wave that issued it, and is a write of that wave
@@ -208,27 +209,35 @@ class Races:
         self._writes[index] = stamp
         if together is not None and together.any():
             self._writes[index[together]] |= _MANY
+        if not atomic and data is not None:
+            self._alike(index, stamp, data)
+            return
         now = self._writes[index]
         lost = _other_wave(now, stamp)
         if lost.any():
-            if atomic:
-                self._writes[index[lost]] |= _MANY
-            elif data is None or (lost & (data != self._last_of(index, data)).any(axis=-1)).any():
-                if data is not None:
-                    lost = lost & (data != self._last_of(index, data)).any(axis=-1)
+            if not atomic:
                 raise _Conflict(lost, now, "wrote")
+            self._writes[index[lost]] |= _MANY
+
+    def _alike(self, index: Array, stamp: Array, data: Array) -> None:
+        """Rows of this instruction that write one granule write the same: nothing says which of them stays."""
+        flat, rows = index.reshape(-1), data.reshape(index.size, -1)
+        order = np.arange(len(flat))
+        self._scratch[flat] = order
+        last = self._scratch[flat]
+        if (last == order).all():
+            return
+        differ = (rows != rows[last]).any(axis=1).reshape(index.shape)
+        if differ.any():
+            now = self._writes[index]
+            other = differ & _other_wave(now, stamp)
+            raise _Conflict(other, now, "wrote") if other.any() else _Conflict(differ, now, "wrote in the same instruction")
 
     def _contents(self, memory: Array, index: Array) -> Array:
         """Bytes of these granules, uint8 (rows, granules, granule)."""
         group, cell = np.divmod(index, self._cells)
         at = cell[..., None] * self.granule + np.arange(self.granule)
         return memory[group[..., None], np.minimum(at, memory.shape[1] - 1)]
-
-    def _last_of(self, index: Array, data: Array) -> Array:
-        """For each granule the bytes of the row that writes it last."""
-        flat = index.reshape(-1)
-        self._scratch[flat] = np.arange(len(flat))
-        return data.reshape(len(flat), -1)[self._scratch[flat]].reshape(data.shape)
 
     # -- errors
     def _byte(self, flat: int) -> int:
@@ -246,8 +255,13 @@ class Races:
         other, place = self._tell(int(conflict.before[at] & _PLACE))
         mine, _ = self._tell(int(access.code[at[0]]))
         position = at[0] if isinstance(rows, slice) else int(rows[at[0]])
-        return LdsRace(f"LDS byte {self._byte(int(access.index[at]))}: {mine} {'writes' if write else 'reads'} what {other} {conflict.how} ({place}) with no barrier "
-                       "between, or with one that came before that access was waited for", wave=position // lanes, lanes=position % lanes)
+        byte = self._byte(int(access.index[at]))
+        if conflict.how == "wrote in the same instruction":
+            text = f"LDS byte {byte}: two lanes of {mine} write different values there with one instruction, and nothing says which of them stays"
+        else:
+            text = (f"LDS byte {byte}: {mine} {'writes' if write else 'reads'} what {other} {conflict.how} ({place}) with no barrier between, or with one that came "
+                    "before that access was waited for")
+        return LdsRace(text, wave=position // lanes, lanes=position % lanes)
 
     def _use_of_load(self, access: Access, owned: Array, write: bool, lanes: int, rows: Any) -> UseBeforeWait | LdsRace:
         at = tuple(int(i[0]) for i in np.nonzero(owned))

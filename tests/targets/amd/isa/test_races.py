@@ -65,6 +65,20 @@ def test_two_writes(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+def test_two_lanes_of_one_store(arch):
+    """Two lanes of each wave write one dword: the same value, or nobody knows which of the two stays."""
+    pairs = "v_and_b32_e32 v10, -8, v1\n"
+    run(arch, f"{pairs}ds_write_b32 v10, v2\n{WAIT}", groups=2)
+    with pytest.raises(LdsRace, match="two lanes of wave . write different values") as error:
+        run(arch, f"{pairs}ds_write_b32 v10, v0\n{WAIT}")
+    assert "k.py:2" in str(error.value)
+    run(arch, f"{pairs}ds_write_b32 v10, v0\n{WAIT}".replace("ds_write_b32", "ds_add_u32"))
+    # a byte that both write alike and one that they do not
+    with pytest.raises(LdsRace, match="two lanes"):
+        run(arch, f"{pairs}ds_write_b8 v10, v2\nds_write_b8 v10, v1 offset:1\n{WAIT}")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 def test_reads_alone_do_not_race_and_are_remembered(arch):
     run(arch, f"ds_read_b32 v5, v0\n{WAIT}")
     # both waves read the first half; wave 0 then writes it
