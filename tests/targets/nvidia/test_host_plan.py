@@ -6,8 +6,8 @@ import random
 import pytest
 from launch_samples import APART, GOOD, SIGNATURE, Nodes, matrix_host
 
-from tilewright.targets.nvidia import tensor_maps
 from tilewright.targets.host_expressions import BINARY, Expressions, UndefinedExpression, divide, remainder
+from tilewright.targets.nvidia import tensor_maps
 from tilewright.targets.nvidia.host_plan import Bounded, HostPlan, MemoryUnknown
 from tilewright.targets.nvidia.tensor_maps import TensorMap
 
