@@ -55,10 +55,11 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
 
     text = emit_amdgcn(llvm_ir, ctx.arch)
     usage = resource_usage(text)
+    own = llvm_ir
     for strategy in STRATEGIES if matrix_instructions(text) else ():
         if not usage.get("spills"):
             break
-        other = with_strategy(llvm_ir, strategy)
+        other = with_strategy(own, strategy)
         other_text = emit_amdgcn(other, ctx.arch)
         other_usage = resource_usage(other_text)
         if other_usage.get("spills", 0) < usage["spills"]:

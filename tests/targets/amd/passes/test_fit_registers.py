@@ -76,10 +76,19 @@ def test_addresses_are_computed_in_the_loop_where_registers_would_spill(monkeypa
 
 
 def test_other_schedules_are_tried(monkeypatch):
+    """As if LLVM's own schedule and the first other one spilled: the text and the object are of the last."""
     monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
-    assert matmul(256, 128, 64, 8).metadata.spills == 0
-    monkeypatch.setattr(emit, "STRATEGIES", ())
-    assert matmul(256, 128, 64, 8).metadata.spills > 0
+    seen, spills = [], iter((9, 4, 0))
+    real = emit.emit_amdgcn
+    monkeypatch.setattr(emit, "emit_amdgcn", lambda ir, arch: (seen.append(ir), real(ir, arch))[1])
+    monkeypatch.setattr(emit, "resource_usage", lambda text: {"spills": next(spills)})
+    objects = []
+    make = emit.emit_object
+    monkeypatch.setattr(emit, "emit_object", lambda ir, arch: (objects.append(ir), make(ir, arch))[1])
+    assert matmul(64, 64, 32, 4).metadata.spills == 0
+    strategies = [ir.partition('"amdgpu-sched-strategy"="')[2].partition('"')[0] for ir in seen]
+    assert strategies == ["", *emit.STRATEGIES]
+    assert objects == [seen[-1]]
 
 
 @pytest.mark.parametrize("m, n, k", [(128, 128, 192), (129, 136, 80)])
