@@ -226,6 +226,8 @@ def _bundle(args: argparse.Namespace) -> int:
         raise ArgumentError(f"--bundle writes all stages; leave {wrong[0]} out")
     if not args.target:
         raise ArgumentError("--bundle needs --target A,B,…")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(args.bundle))) or os.path.isdir(args.bundle):
+        raise ArgumentError(f"--bundle: {args.bundle!r} is a folder" if os.path.isdir(args.bundle) else f"--bundle: there is no folder for {args.bundle!r}")
     selections = [registry.parse(name.strip()) for name in args.target.split(",")]
     if len({(s.plugin.name, s.arch) for s in selections}) < len(selections):
         raise ArgumentError(f"--target names an arch twice: {args.target}")

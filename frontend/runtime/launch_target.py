@@ -29,6 +29,7 @@ def check_devices(kernel: str, selection: registry.Selection, places: Mapping[st
             if device not in allowed:
                 others = sorted(seen - {device})
                 mixed = f" Other arguments lie on {', '.join(others)}." if others else ""
+                simulator = f" {selection}:sim runs its simulator on arrays of the host." if device == HOST and selection.plugin.simulator is not None else ""
                 raise ArgumentError(
                     f"argument {name!r} of {kernel} lies on device {device!r}, and target {selection} takes arrays on "
-                    f"{', '.join(sorted(allowed)) or 'no device'}.{mixed} Move it there, or choose a target by TILEWRIGHT_TARGET.")
+                    f"{', '.join(sorted(allowed)) or 'no device'}.{mixed} Move it there, or choose a target by TILEWRIGHT_TARGET.{simulator}")

@@ -18,6 +18,8 @@ from tilewright.bundle import write_bundle
 from tilewright.dialects.errors import ArgumentError, BundleError
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import LaunchSignatureError
+from tilewright.runtime.launch_target import check_devices
+from tilewright.targets import registry
 
 KERNEL = """
     import tilewright as triton
@@ -241,3 +243,14 @@ def test_a_check_without_an_answer_is_not_bundled(tmp_path):
                              src=SimpleNamespace(name="k", types=list, fn=SimpleNamespace(arg_names=[]), constants={}, attrs={}))
     with pytest.raises(BundleError, match="does not tell .metadata launch_variants. what is launched where a check fails"):
         write_bundle(str(tmp_path / "x"), [[kernel]])
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_compiled(tmp_path, capsys):
+    for path, text in ((tmp_path / "no" / "x", "there is no folder for"), (tmp_path, "is a folder")):
+        assert cli.main(["compile", "nothing.py:k", "--target", "cpu", "--signature", "i32", "--bundle", str(path)]) == 1
+        assert text in capsys.readouterr().err
+
+
+def test_arrays_of_the_host_are_pointed_to_the_simulator():
+    with pytest.raises(ArgumentError, match="takes arrays on cuda, hip.* amd:gfx942:sim runs its simulator on arrays of the host"):
+        check_devices("k", registry.parse("amd:gfx942"), {"x": ["cpu"]})
