@@ -154,6 +154,8 @@ def get(name: str) -> TargetPlugin:
             return entry.plugin
     listed = ", ".join(sorted({n for p in plugins() for n in (p.name, *p.aliases)}))
     text = f"no target {name!r}; known: {listed or 'none'}"
+    if meant := [f"{p.name}:{name}" for p in plugins() if name in p.archs]:
+        text += f"; an arch is written {' or '.join(meant)}"
     if broken:
         text += f"; broken: {'; '.join(broken)}"
     raise TargetNotFoundError(text)

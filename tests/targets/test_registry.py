@@ -92,6 +92,8 @@ def test_broken_plugins_keep_their_error_and_harm_nothing(world):
     assert registry.detect().plugin.name == "good"
     with pytest.raises(TargetNotFoundError, match="frobnicate"):
         registry.get("bad")
+    with pytest.raises(TargetNotFoundError, match=r"no target 'a2'; known: cpu, good; an arch is written \w+:a2 or \w+:a2; broken"):
+        registry.get("a2")
     with pytest.raises(TargetNotFoundError, match="no target 'nothing'; known: cpu, good; broken: .*frobnicate"):
         registry.get("nothing")
 
