@@ -52,7 +52,8 @@ class AmdHooks(TargetHooks):
         pairs = [("amdgpu-ieee", "false"), ("amdgpu-flat-work-group-size", f"{threads},{threads}"), ("uniform-work-group-size", "true")]
         if self.options.waves_per_eu:
             pairs.append(("amdgpu-waves-per-eu", str(self.options.waves_per_eu)))
-        if "memory-bound-attention" in self.options.schedule_hint:
+        # of waves of 64: LLVM 22.1's iterative schedulers can end the process on kernels with WMMA
+        if "memory-bound-attention" in self.options.schedule_hint and self.warp_size == 64:
             pairs.append(("amdgpu-sched-strategy", "iterative-ilp"))
         func.attributes["passthrough"] = ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in pairs])
 

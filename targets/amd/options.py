@@ -9,14 +9,15 @@ from tilewright.dialects.errors import ArgumentError
 
 @dataclass(frozen=True)
 class AmdOptions:
-    """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: waves a SIMD unit at least,
-    for which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions
-    (0: by the tile). kpack: 1 or 2, the instructions' k that a lane holds
-    one after another, at least (operands are read 128 bits at a time in any case). enable_fp_fusion: a·b+c
-    may become one rounding. buffer_ops: tiles may be loaded and stored by buffer instructions; a launch whose arguments forbid it runs the
-    version compiled with buffer_ops=False. async_copy: on gfx950, loads of dot operands may go to LDS directly. schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the
-    products of a loop) and "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism). addresses_anew: loops with
-    products compute their addresses in each iteration instead of holding them in registers; the compiler sets it where registers would spill. What depends on the architecture is checked by ``check_options``."""
+    """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: waves a SIMD unit at least, for
+    which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions (0: by the
+    tile). kpack: 1 or 2, the instructions' k that a lane holds one after another, at least (operands are read 128 bits at a time in any
+    case). enable_fp_fusion: a·b+c may become one rounding. buffer_ops: tiles may be loaded and stored by buffer instructions; a launch
+    whose arguments forbid it runs the version compiled with buffer_ops=False. async_copy: on gfx950, loads of dot operands may go to LDS
+    directly. schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the products of a loop) and
+    "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism, on waves of 64 lanes; no effect on 32). addresses_anew:
+    loops with products compute their addresses in each iteration instead of holding them in registers; the compiler sets it where
+    registers would spill. What depends on the architecture is checked by ``check_options``."""
 
     num_warps: int = 4
     num_stages: int = 2

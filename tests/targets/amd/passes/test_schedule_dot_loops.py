@@ -82,3 +82,7 @@ def test_hints_that_a_pass_may_place(monkeypatch):
     asm = matmul_code("gfx942", (64, 64, 32), waves_per_eu=1).asm
     assert asm["amdgcn"].count("s_setprio 1") == asm["amdgcn"].count("s_setprio 0") == 1
     assert "sched.barrier(i32 0)" in asm["llir"] and "sched.group.barrier(i32 8, i32 1, i32 0)" in asm["llir"]
+
+
+def test_the_scheduler_that_can_end_llvm_on_wave32_is_not_asked_for_there():
+    assert "iterative-ilp" not in matmul_code("gfx1100", (64, 64, 32), schedule_hint="memory-bound-attention").asm["llir"]
