@@ -31,7 +31,7 @@ def test_sample(arch, cases, files, least):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
-@pytest.mark.parametrize("file, cases, least", [("control", 20, 20), ("descriptors", 4, 20), ("dot", 5, 12), ("elementwise", 4, 30), ("memory", 4, 30), ("random_kernels", 12, 10),
-                                                ("tiles", 3, 12)])
+@pytest.mark.parametrize("file, cases, least", [("control", 12, 12), ("descriptors", 2, 10), ("dot", 3, 6), ("elementwise", 2, 20), ("memory", 2, 12), ("random_kernels", 8, 8),
+                                                ("tiles", 2, 8)])
 def test_larger_sample(arch, file, cases, least):
     assert run(arch, cases, file) >= least
