@@ -143,8 +143,18 @@ class _Converter:
     def _guard(self, poly: Poly, low: int, high: int, why: str) -> None:
         if not self._known(poly):
             raise Refused("it depends on values that the host does not know")
-        if not self.host.in_range(poly, low, high, why):
+        if self._broken_at_first(poly, low, high) or not self.host.in_range(poly, low, high, why):
             raise Refused(f"never true: {why}")
+
+    @staticmethod
+    def _broken_at_first(poly: Poly, low: int, high: int) -> bool:
+        """Whether program 0, which every launch has, leaves the bounds at some element, as the tile's index - 1 does at 0. Such a guard would send
+        every launch to the version without buffer operations, for one access."""
+        first = poly.substitute(lambda a: Poly.const(0) if a.kind == "program_id" else None)
+        if any(len(m) > 1 or m and m[0].kind != "dim" for m in first.terms):
+            return False  # its range need not be reached
+        least, most = first.range()
+        return least < low or most > high
 
     def _fact(self, fact: Fact, what: str) -> None:
         if fact.kind == "fits" and is_small(fact.poly, fact.number):

@@ -241,3 +241,20 @@ def test_other_is_chosen_by_words():
     kinds = {"out_ptr": "*bf16", "in_ptr": "*bf16", "out_stride": "i32", "in_stride": "i32", "n_rows": "i32", "n_cols": "i32"}
     kernel = compiled(softmax.softmax_kernel, kinds, {"BLOCK": 2048}, "gfx942", list(kinds), num_warps=4)
     assert len(re.findall(r"v_cmp_gt_i32", kernel.asm["amdgcn"])) <= 2
+
+
+@tilewright.jit
+def shifted_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    before = at - 1
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, x - tl.load(x_ptr + before, mask=(before >= 0) & (at < n), other=0.0), mask=at < n)
+
+
+def test_an_access_that_never_fits_costs_the_others_nothing(arch):
+    n = 300
+    x, y = np.random.default_rng(0).standard_normal(n).astype(np.float32), np.full(n, np.nan, np.float32)
+    kernel = shifted_kernel[(2,)](x, y, n, BLOCK=256)
+    assert kernel.asm["ttgir"].count("amdg.buffer_load") == 1 and kernel.asm["ttgir"].count("amdg.buffer_store") == 1
+    assert kernel.asm["ttgir"].count('"tt.load"') == 1
+    np.testing.assert_array_equal(y, np.diff(x, prepend=np.float32(0)))
