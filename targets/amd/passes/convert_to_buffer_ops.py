@@ -239,6 +239,8 @@ class _Converter:
             self._guard(condition.poly + bound, 0, MOST_BYTES // size, _REACH)
         value = self._bound(node, part, bound)
         if clamped:
+            if size == 1:  # -2^31 would wrap in ``_between``, and stay -2^31; bytes of wider elements make it 0
+                self._guard(bound, 1 - 2**31, 2**31 - 1, "a mask's bound must not be -2^31")
             value = self._between(node, value, int(high) + 1)
         elements = value if factor is None else self._op(node, "arith.muli", self.i32, [value, factor])
         return elements if size == 1 else self._op(node, "arith.muli", self.i32, [elements, self._constant(node, size)]), rests

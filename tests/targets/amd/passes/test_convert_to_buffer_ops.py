@@ -258,3 +258,17 @@ def test_an_access_that_never_fits_costs_the_others_nothing(arch):
     assert kernel.asm["ttgir"].count("amdg.buffer_load") == 1 and kernel.asm["ttgir"].count("amdg.buffer_store") == 1
     assert kernel.asm["ttgir"].count('"tt.load"') == 1
     np.testing.assert_array_equal(y, np.diff(x, prepend=np.float32(0)))
+
+
+@tilewright.jit
+def difference_kernel(x_ptr, y_ptr, n, k, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at), mask=at < n - k)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+@pytest.mark.parametrize("n, k", [(-(2**31), 0), (-(2**31) + 5, 5), (1 - 2**31, 0), (2**31 - 1, 0), (9, 4)])
+def test_bounds_at_the_ends_of_32_bits(gfx942, dtype, n, k):
+    x, y = np.arange(64, dtype=dtype), np.full(64, -7, dtype)
+    difference_kernel[(1,)](x, y, n, k, BLOCK=64)
+    np.testing.assert_array_equal(y, np.where(np.arange(64) < n - k, x, -7))
