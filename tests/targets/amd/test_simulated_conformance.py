@@ -29,9 +29,13 @@ def test_sample(arch, cases, files, least):
     assert run(arch, cases, *files) >= least
 
 
+SAMPLES = [("control", 12, 12), ("descriptors", 2, 10), ("dot", 3, 6), ("elementwise", 2, 20), ("memory", 2, 12), ("random_kernels", 6, 6), ("tiles", 2, 8)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
-@pytest.mark.parametrize("file, cases, least", [("control", 12, 12), ("descriptors", 2, 10), ("dot", 3, 6), ("elementwise", 2, 20), ("memory", 2, 12), ("random_kernels", 8, 8),
-                                                ("tiles", 2, 8)])
+@pytest.mark.parametrize("arch, file, cases, least", [
+    # of the later arch of each wave size what differs there: CI's time is short
+    (arch, *sample) for arch in ("gfx942", "gfx950", "gfx1100", "gfx1201") for sample in SAMPLES
+    if arch in ("gfx942", "gfx1100") or sample[0] in ("dot", "tiles", "descriptors")])
 def test_larger_sample(arch, file, cases, least):
     assert run(arch, cases, file) >= least
