@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError
@@ -61,3 +65,16 @@ def get_iterable_path(iterable: Any, path: tuple[int, ...]) -> Any:
     for i in path:
         iterable = iterable[i]
     return iterable
+
+
+def load_file(path: str) -> ModuleType:
+    """A user's file as a module, its folder on the path. Raises ArgumentError where it is no Python file."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} is no Python file: its name does not end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

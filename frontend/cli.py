@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
 import json
 import os
 import runpy
@@ -99,14 +98,9 @@ def load_kernel(place: str) -> Any:
         raise ArgumentError(f"a kernel is given as FILE.py:NAME; found {place!r}")
     if not os.path.isfile(path):
         raise ArgumentError(f"there is no file {path!r}")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    module_name = os.path.splitext(os.path.basename(path))[0]
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise ArgumentError(f"{path} is no Python file: its name does not end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    from tilewright._utils import load_file
+
+    module = load_file(path)
     kernel = getattr(module, name, None)
     while kernel is not None and not hasattr(kernel, "params") and hasattr(kernel, "fn"):
         kernel = kernel.fn

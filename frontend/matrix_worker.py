@@ -122,20 +122,11 @@ def prepare(target: str, compile_only: bool) -> tuple[str, str, str]:
 
 def load_file(path: str) -> ModuleType:
     """The user's file as a module, its folder on the path, ``import triton`` served."""
-    import importlib.util
-
+    from tilewright import _utils
     from tilewright.dropin import install_as_triton
 
     install_as_triton()
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    name = os.path.splitext(os.path.basename(path))[0]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ArgumentError(f"{path} is no Python file: its name does not end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return _utils.load_file(path)
 
 
 def _message(error: BaseException, path: str) -> str:

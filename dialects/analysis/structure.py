@@ -299,6 +299,21 @@ class Function:
         node.op.erase()
 
 
+def is_zero(function: Function, value: Any, through: Iterable[str] = ()) -> bool:
+    """Whether every bit of every element is clear (-0.0 is not): a constant, splat or not, behind ops named in ``through``, which make 0 of 0."""
+    node = function.def_node(value)
+    while node is not None and (node.name == "tt.splat" or node.name in through):
+        node = function.def_node(node.operands[0])
+    if node is None or node.name != "arith.constant":
+        return False
+    attr = node.op.attributes["value"]
+    if isinstance(attr, ir.DenseElementsAttr):
+        if not attr.is_splat:
+            return False
+        attr = attr.get_splat_value()
+    return str(attr.value) in ("0", "0.0", "False")
+
+
 def region_ancestor(node: Node, region: Region) -> Node | None:
     """The op of ``region`` that is ``node`` or holds it."""
     current: Node | None = node

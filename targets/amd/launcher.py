@@ -14,63 +14,24 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.dialects.errors import ArgumentError
+from tilewright.targets import kernel_arguments
 
 if TYPE_CHECKING:
     from tilewright.targets.amd.driver import AmdDriver, Loaded
 
-# struct formats of kernel arguments, by Triton type
-_FORMATS = {"i1": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
-            "fp16": "e", "f16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
 _PARAM_BUFFER_POINTER, _PARAM_BUFFER_SIZE, _PARAM_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*
 _RUNTIME = "libamdhip64"
 _MOST_THREADS = 1 << 32  # along one dim of a launch: hipModuleLaunchKernel refuses as many, and no 32-bit id could count them
 
 
 def pack_format(signature: Sequence[str]) -> str:
-    """struct format of the kernel's argument buffer: each argument at its natural alignment, as AMDGPU lays kernargs out.
-
-    ``signature`` has the Triton types of the non-constexpr arguments ("*fp32", "i32", …).
-    """
-    layout, offset = "=", 0
-    for kind in signature:
-        code = "Q" if kind.startswith("*") else _FORMATS.get(kind)
-        if code is None:
-            raise ArgumentError(f"a kernel argument of type {kind!r} cannot be passed; pass bf16 and fp8 scalars as fp32")
-        size = struct.calcsize("=" + code)
-        padding = -offset % size
-        layout += f"{padding}x{code}" if padding else code
-        offset += padding + size
-    return layout
+    """struct format of the kernel's argument buffer, as AMDGPU lays kernargs out. ``signature`` has the types of the run-time arguments."""
+    return kernel_arguments.layout(signature)[0]
 
 
 def address(argument: Any) -> int:
-    """Device address of a pointer argument: an int, None (0), or an array on the device."""
-    if isinstance(argument, int):
-        return argument
-    if argument is None:
-        return 0
-    if hasattr(argument, "data_ptr"):
-        return int(argument.data_ptr())
-    if hasattr(argument, "__cuda_array_interface__"):  # what cupy offers on ROCm too
-        return int(argument.__cuda_array_interface__["data"][0])
-    raise ArgumentError(f"a pointer argument of type {type(argument).__name__} does not live on an AMD GPU; "
-                        "pass a torch tensor of device 'cuda' (ROCm), a cupy array or an address")
-
-
-def _checked(args: Sequence[Any], signature: Sequence[str]) -> list[Any]:
-    """The arguments with addresses for arrays. Raises ArgumentError where one does not fit its parameter."""
-    values = list(args)
-    if len(values) != len(signature):
-        raise ArgumentError(f"the kernel takes {len(signature)} arguments, {len(values)} were given")
-    for i, kind in enumerate(signature):
-        if kind.startswith("*"):
-            values[i] = address(values[i])
-        try:
-            struct.pack("=" + ("Q" if kind.startswith("*") else _FORMATS[kind]), values[i])
-        except (struct.error, OverflowError) as e:
-            raise ArgumentError(f"argument {values[i]!r} does not fit a kernel parameter of type {kind}: {e}") from None
-    return values
+    """Device address of a pointer argument; see targets.kernel_arguments."""
+    return kernel_arguments.address(argument, "an AMD GPU", "a torch tensor of device 'cuda' (ROCm), a cupy array or an address")
 
 
 # ------------------------------------------------------------------------------------------------------- the runtime's library
@@ -138,7 +99,7 @@ def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping
         """What is unusual: arrays where addresses are expected, a number out of its type's range, a stream object; or a mistake."""
         if min(grid) < 1 or grid[0] > most or max(grid) >= 1 << 32:
             driver.refuse_grid(grid, threads)
-        pack_into(buffer, 0, *_checked(args, signature))
+        pack_into(buffer, 0, *kernel_arguments.checked(args, signature, address))
         queue.value = int(stream or 0)
 
     def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:

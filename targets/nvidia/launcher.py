@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tilewright.dialects.errors import ArgumentError
+from tilewright.targets import kernel_arguments
 from tilewright.targets.nvidia import tensor_maps
 from tilewright.targets.nvidia.host_plan import Bounded, HostPlan, MemoryUnknown
 from tilewright.targets.protocol import NeedsMemory, NeedsVariant
@@ -23,9 +23,6 @@ from tilewright.targets.protocol import NeedsMemory, NeedsVariant
 if TYPE_CHECKING:
     from tilewright.targets.nvidia.driver import Loaded, NvidiaDriver
 
-# struct formats of kernel parameters, by Triton type
-_FORMATS = {"i1": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
-            "fp16": "e", "f16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
 _INVALID_CONTEXT = 201
 _PLANS, _MAPS = 1024, 4096  # launches of one kernel, and tensor maps of all kernels, that are kept
 WITHOUT_TMA = {"tma": False}  # the option that makes the version for launches that a guard forbids
@@ -38,16 +35,7 @@ def parameter_layout(signature: Sequence[str], numbers: int = 0, maps: int = 0) 
     """(struct format, byte offset of each parameter) of a buffer with every parameter at its natural alignment.
 
     ``numbers`` i32 follow the signature's. ``maps`` tensor maps are one field of the format, and as many offsets."""
-    layout, offset, offsets = "=", 0, []
-    for kind in (*signature, *("i32",) * numbers):
-        code = "Q" if kind.startswith("*") else _FORMATS.get(kind)
-        if code is None:
-            raise ArgumentError(f"a kernel argument of type {kind!r} cannot be passed; pass bf16 scalars as fp32")
-        size = struct.calcsize("=" + code)
-        padding = -offset % size
-        layout += f"{padding}x{code}" if padding else code
-        offsets.append(offset + padding)
-        offset += padding + size
+    layout, offsets, offset = kernel_arguments.layout((*signature, *("i32",) * numbers))
     if maps:
         padding = -offset % tensor_maps.ALIGNMENT
         layout += f"{padding}x{maps * tensor_maps.BYTES}s"
@@ -56,32 +44,8 @@ def parameter_layout(signature: Sequence[str], numbers: int = 0, maps: int = 0) 
 
 
 def address(argument: Any) -> int:
-    """Device address of a pointer argument: an int, None (0), or an array on the device."""
-    if isinstance(argument, int):
-        return argument
-    if argument is None:
-        return 0
-    if hasattr(argument, "data_ptr"):
-        return int(argument.data_ptr())
-    if hasattr(argument, "__cuda_array_interface__"):
-        return int(argument.__cuda_array_interface__["data"][0])
-    raise ArgumentError(f"a pointer argument of type {type(argument).__name__} does not live on an NVIDIA GPU; "
-                        "pass a torch tensor of device 'cuda', a cupy array or an address")
-
-
-def _checked(args: Sequence[Any], signature: Sequence[str]) -> list[Any]:
-    """The arguments with addresses for arrays. Raises ArgumentError where one does not fit its parameter."""
-    values = list(args)
-    if len(values) != len(signature):
-        raise ArgumentError(f"the kernel takes {len(signature)} arguments, {len(values)} were given")
-    for i, kind in enumerate(signature):
-        if kind.startswith("*"):
-            values[i] = address(values[i])
-        try:
-            struct.pack("=" + ("Q" if kind.startswith("*") else _FORMATS[kind]), values[i])
-        except (struct.error, OverflowError) as e:
-            raise ArgumentError(f"argument {values[i]!r} does not fit a kernel parameter of type {kind}: {e}") from None
-    return values
+    """Device address of a pointer argument; see targets.kernel_arguments."""
+    return kernel_arguments.address(argument, "an NVIDIA GPU", "a torch tensor of device 'cuda', a cupy array or an address")
 
 
 class Planned:
@@ -107,7 +71,7 @@ class Planner:
     def decide(self, key: Any, args: Sequence[Any], grid: tuple[int, int, int], memory: Any) -> Planned | tuple[str, ...]:
         """The answer for a key that is not kept, and keep it. Raises NeedsMemory."""
         try:
-            answer = self.plan.evaluate(_checked(args, self.signature), grid, memory)
+            answer = self.plan.evaluate(kernel_arguments.checked(args, self.signature, address), grid, memory)
         except MemoryUnknown:
             raise NeedsMemory from None
         reasons = list(answer.reasons)
@@ -176,7 +140,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
 
     def pack_slowly(blocks: tuple[int, int, int], stream: Any, args: Sequence[Any], extra: tuple[Any, ...]) -> None:
         """After ``pack_into`` refused: arrays where addresses are expected, a number out of its type's range, a stream object."""
-        values = _checked(args, signature)
+        values = kernel_arguments.checked(args, signature, address)
         if max(blocks) >= 1 << 31 or min(blocks) < 1:
             driver.refuse_grid(blocks)
         pack_into(buffer, 0, *blocks, threads, 1, 1, shared, int(stream or 0), 0, 0, *values, *extra)

@@ -39,45 +39,7 @@ def address(ins: Instruction, ctx: DecodeContext, vaddr: Operand, saddr: Operand
     return lambda w: base(w) + add + w.vgpr(k)
 
 
-def _load(old: bool, form: t.Format) -> Callable[[Instruction, DecodeContext], Step]:
-    def make(ins: Instruction, ctx: DecodeContext) -> Step:
-        t.known_here(ins, ctx, old)
-        t.only(ins, ctx)
-        target, vaddr, saddr = ins.operands
-        where, write, regs = address(ins, ctx, vaddr, saddr), t.loader(ins, ctx, target, form), t.destination(target)
-        size, counter = form.size, t.load_counter(ctx)
-
-        def step(w: Waves) -> None:
-            addresses = where(w)
-            w.waits.issue(w, counter, regs)
-            write(w, w.machine.memory.load(w, addresses, size, t.mask(w)))
-
-        return step
-
-    return make
-
-
-def _store(old: bool, form: t.Format) -> Callable[[Instruction, DecodeContext], Step]:
-    def make(ins: Instruction, ctx: DecodeContext) -> Step:
-        t.known_here(ins, ctx, old)
-        t.only(ins, ctx)
-        vaddr, source, saddr = ins.operands
-        where, read = address(ins, ctx, vaddr, saddr), t.storer(ins, ctx, source, form)
-        size, counter = form.size, t.store_counter(ctx)
-
-        def step(w: Waves) -> None:
-            addresses, values = where(w), read(w)
-            w.waits.issue(w, counter)
-            w.machine.memory.store(w, addresses, size, values, t.mask(w))
-
-        return step
-
-    return make
-
-
-for _names, _stores, _old in ((t.OLD_LOADS, False, True), (t.NEW_LOADS, False, False), (t.OLD_STORES, True, True), (t.NEW_STORES, True, False)):
-    for _name, _form in _names.items():
-        instruction(f"global_{'store' if _stores else 'load'}_{_name}")((_store if _stores else _load)(_old, _form))
+t.register_transfers("global", "memory", address)
 
 
 # ------------------------------------------------------------------------------------------------ loads to LDS

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.targets.amd.isa import transfers as t
 from tilewright.targets.amd.isa.program import Instruction, Operand
-from tilewright.targets.amd.isa.registry import DecodeContext, Step, instruction
+from tilewright.targets.amd.isa.registry import DecodeContext
 
 if TYPE_CHECKING:
     from tilewright.targets.amd.isa.state import Waves
@@ -45,43 +45,4 @@ def address(ins: Instruction, ctx: DecodeContext, vaddr: Operand, saddr: Operand
     return where
 
 
-def _load(old: bool, form: t.Format) -> Callable[[Instruction, DecodeContext], Step]:
-    def make(ins: Instruction, ctx: DecodeContext) -> Step:
-        t.known_here(ins, ctx, old)
-        t.only(ins, ctx)
-        target, vaddr, saddr = ins.operands
-        where, write, regs = address(ins, ctx, vaddr, saddr), t.loader(ins, ctx, target, form), t.destination(target)
-        size, counter = form.size, t.load_counter(ctx)
-
-        def step(w: Waves) -> None:
-            addresses = where(w)
-            w.waits.issue(w, counter, regs)
-            write(w, w.machine.scratch.load(w, addresses, size, t.mask(w)))
-
-        return step
-
-    return make
-
-
-def _store(old: bool, form: t.Format) -> Callable[[Instruction, DecodeContext], Step]:
-    def make(ins: Instruction, ctx: DecodeContext) -> Step:
-        t.known_here(ins, ctx, old)
-        t.only(ins, ctx)
-        vaddr, source, saddr = ins.operands
-        where, read = address(ins, ctx, vaddr, saddr), t.storer(ins, ctx, source, form)
-        size, counter = form.size, t.store_counter(ctx)
-
-        def step(w: Waves) -> None:
-            addresses, values = where(w), read(w)
-            w.waits.issue(w, counter)
-            w.machine.scratch.store(w, addresses, size, values, t.mask(w))
-
-        return step
-
-    return make
-
-
-for _names, _make, _verb, _old in ((t.OLD_LOADS, _load, "load", True), (t.NEW_LOADS, _load, "load", False),
-                                   (t.OLD_STORES, _store, "store", True), (t.NEW_STORES, _store, "store", False)):
-    for _name, _form in _names.items():
-        instruction(f"scratch_{_verb}_{_name}")(_make(_old, _form))
+t.register_transfers("scratch", "scratch", address)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.targets.amd.isa.program import Imm, Instruction, Operand, Reg, Special
-from tilewright.targets.amd.isa.registry import DecodeContext
+from tilewright.targets.amd.isa.registry import DecodeContext, Step, instruction
 
 if TYPE_CHECKING:
     from tilewright.targets.amd.isa.state import Waves
@@ -194,3 +194,53 @@ def store_counter(ctx: DecodeContext) -> str:
 
 def lds_counter(ctx: DecodeContext) -> str:
     return "ds" if ctx.generation == 12 else "lgkm"
+
+
+Address = Callable[[Instruction, DecodeContext, Operand, Operand], Callable[["Waves"], Array]]
+
+
+def load_from(space: str, address: Address, old: bool, form: Format) -> Callable[[Instruction, DecodeContext], Step]:
+    """A load whose operands are target, vaddr, saddr, from the machine's ``space`` ("memory", "scratch"). ``old``: by its older name."""
+    def make(ins: Instruction, ctx: DecodeContext) -> Step:
+        known_here(ins, ctx, old)
+        only(ins, ctx)
+        target, vaddr, saddr = ins.operands
+        where, write, regs = address(ins, ctx, vaddr, saddr), loader(ins, ctx, target, form), destination(target)
+        size, counter = form.size, load_counter(ctx)
+
+        def step(w: Waves) -> None:
+            addresses = where(w)
+            w.waits.issue(w, counter, regs)
+            write(w, getattr(w.machine, space).load(w, addresses, size, mask(w)))
+
+        return step
+
+    return make
+
+
+def store_to(space: str, address: Address, old: bool, form: Format) -> Callable[[Instruction, DecodeContext], Step]:
+    """A store whose operands are vaddr, source, saddr; as ``load_from``."""
+    def make(ins: Instruction, ctx: DecodeContext) -> Step:
+        known_here(ins, ctx, old)
+        only(ins, ctx)
+        vaddr, source, saddr = ins.operands
+        where, read = address(ins, ctx, vaddr, saddr), storer(ins, ctx, source, form)
+        size, counter = form.size, store_counter(ctx)
+
+        def step(w: Waves) -> None:
+            addresses, values = where(w), read(w)
+            w.waits.issue(w, counter)
+            getattr(w.machine, space).store(w, addresses, size, values, mask(w))
+
+        return step
+
+    return make
+
+
+def register_transfers(prefix: str, space: str, address: Address) -> None:
+    """Every ``prefix``_load_… and ``prefix``_store_…, under both generations' names."""
+    for old, loads, stores in ((True, OLD_LOADS, OLD_STORES), (False, NEW_LOADS, NEW_STORES)):
+        for name, form in loads.items():
+            instruction(f"{prefix}_load_{name}")(load_from(space, address, old, form))
+        for name, form in stores.items():
+            instruction(f"{prefix}_store_{name}")(store_to(space, address, old, form))

@@ -19,7 +19,7 @@ from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, Value, 
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.host_recipe import Host, Refused
 from tilewright.dialects.analysis.polynomial import Atom, Poly
-from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.analysis.structure import Function, Node, functions, is_zero, type_info
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes.dce_cse import cse, dce
 from tilewright.dialects.pipeline import PassContext
@@ -342,7 +342,7 @@ class _Converter:
             self.function.replace_uses(node.results[0], token)
             self.function.erase(node)
             return
-        others = [mask, node.operands[2]] if len(node.operands) > 2 and not self._is_zero(node.operands[2]) else []
+        others = [mask, node.operands[2]] if len(node.operands) > 2 and not is_zero(self.function, node.operands[2]) else []
         attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, *given, *([1, 1] if others else [0, 0])])
         result = self._op(node, "amdg.buffer_load", node.results[0].type, [scalar, lane, *optional, *others], attributes)
         self.function.replace_uses(node.results[0], result)
@@ -364,20 +364,6 @@ class _Converter:
             # what is done to a clamped value does not matter, only min and max right after one another
             work += [(v, frozenset((kind,)) if kind is not None else frozenset()) for v in node.operands if node.name != "scf.for"]
         return False
-
-    def _is_zero(self, value: Any) -> bool:
-        """Whether every bit of every element is clear (-0.0 is not)."""
-        node = self.function.def_node(value)
-        if node is not None and node.name == "tt.splat":
-            node = self.function.def_node(node.operands[0])
-        if node is None or node.name != "arith.constant":
-            return False
-        attr = node.op.attributes["value"]
-        if isinstance(attr, ir.DenseElementsAttr):
-            if not attr.is_splat:
-                return False
-            attr = attr.get_splat_value()
-        return str(attr.value) in ("0", "0.0", "False")
 
     # -- ops
     def _op(self, anchor: Node, name: str, type_: Any, operands: list[Any], attributes: dict[str, Any] | None = None) -> Any:

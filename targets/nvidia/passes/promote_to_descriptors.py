@@ -19,7 +19,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, pointer_roots
 from tilewright.dialects.analysis.affine_build import Writer
 from tilewright.dialects.analysis.polynomial import Poly
-from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
+from tilewright.dialects.analysis.structure import Function, Node, functions, is_zero, type_info
 from tilewright.dialects.analysis.unobserved import never_observed
 from tilewright.dialects.passes import dce_cse
 from tilewright.dialects.pipeline import PassContext
@@ -129,7 +129,7 @@ class Promoter:
         if node.bool_attr("is_volatile") or node.str_attr("cache") == "cv":
             raise Refused("it is volatile")
         _, has_mask, has_other = node.ints_attr("operandSegmentSizes")
-        if has_other and not self._is_zero(node.operands[2]):
+        if has_other and not is_zero(self.function, node.operands[2], ("tt.fp_to_fp", "arith.truncf", "arith.extf")):
             raise Refused("other is not 0, what copies fill with")
         tile = self._tile(node, node.operands[1] if has_mask else None)
         if self.memory.unknown_write:
@@ -275,22 +275,6 @@ class Promoter:
     def _is_splat(self, value: Any) -> bool:
         node = self.function.def_node(value)
         return node is not None and node.name in ("tt.splat", "arith.constant")
-
-    def _is_zero(self, value: Any) -> bool:
-        """Whether every element is 0 with all bits clear (-0.0 is not)."""
-        node = self.function.def_node(value)
-        if node is not None and node.name == "tt.splat":
-            node = self.function.def_node(node.operands[0])
-        while node is not None and node.name in ("tt.fp_to_fp", "arith.truncf", "arith.extf"):  # of 0 they make 0
-            node = self.function.def_node(node.operands[0])
-        if node is None or node.name != "arith.constant":
-            return False
-        attr = node.op.attributes["value"]
-        if isinstance(attr, ir.DenseElementsAttr):
-            if not attr.is_splat:
-                return False
-            attr = attr.get_splat_value()
-        return str(attr.value) in ("0", "0.0", "False")
 
     # -- rewriting
     def _descriptor(self, node: Node, tile: Tile, element: Any, no_alias: set[int]) -> Any:
