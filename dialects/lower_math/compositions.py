@@ -81,8 +81,8 @@ def remainder(b: Any, x: Any, y: Any) -> Any:
     size = b.fabs(y)
     infinite = b.fcmp("oeq", size, b.const(x.type, math.inf))
     with b.no_contract():
-        small = b.fcmp("olt", size, b.const(x.type, {"f32": 2.0**126, "f64": 2.0**1022}[str(x.type)]))  # its double is a number
-        # in [0, 2 |y|), with the parity of the quotient kept; beyond 2^126 every |x| is there already
+        small = b.fcmp("olt", size, b.const(x.type, {"f32": 2.0**127, "f64": 2.0**1023}[str(x.type)]))  # its double is a number
+        # in [0, 2 |y|), with the parity of the quotient kept; from half of the range's end on every |x| is there already
         rest = b.select(small, b.fabs(fmod(b, x, b.fadd(y, y))), b.fabs(x))
         half = b.fmul(size, b.const(x.type, 0.5))
         tiny = b.fcmp("olt", size, b.const(x.type, {"f32": 2.0**-125, "f64": 2.0**-1021}[str(x.type)]))
