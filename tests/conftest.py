@@ -22,3 +22,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compiled kernels of a test run are its own."""
     os.environ["TILEWRIGHT_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked nightly run where they are asked for: by ``-m nightly`` (or any ``-m`` that names the mark) or by their node id.
+
+    An ``-m "not nightly"`` in addopts would be dropped by whoever says ``-m "not slow"``.
+    """
+    if "nightly" in (config.option.markexpr or "") or any("::" in a for a in config.invocation_params.args):
+        return
+    nightly = [i for i in items if i.get_closest_marker("nightly") is not None]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [i for i in items if i.get_closest_marker("nightly") is None]
