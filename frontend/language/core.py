@@ -81,32 +81,72 @@ PROPAGATE_NAN = PropagateNan
 # -- the grid ----------------------------------------------------------------------------------------------------------
 @builtin
 def program_id(axis: Any, _semantic: Any = None) -> tensor:
-    """Index of this program along grid dim ``axis`` (constexpr 0, 1 or 2). int32."""
+    """Index of this program along grid dim ``axis`` (constexpr 0, 1 or 2). int32.
+
+    Types: axis constexpr; int32.
+
+    Example::
+
+        row = tl.program_id(0)
+        x = tl.load(p + row * 16 + i)
+    """
     return _semantic.program_id(axis)
 
 
 @builtin
 def num_programs(axis: Any, _semantic: Any = None) -> tensor:
-    """Size of the grid along ``axis`` (constexpr 0, 1 or 2). int32."""
+    """Size of the grid along ``axis`` (constexpr 0, 1 or 2). int32.
+
+    Types: axis constexpr; int32.
+
+    Example::
+
+        for row in tl.range(tl.program_id(0), n, tl.num_programs(0)):
+            tl.store(out + row, 1.0)
+    """
     return _semantic.num_programs(axis)
 
 
 # -- making tensors ----------------------------------------------------------------------------------------------------
 @builtin
 def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
-    """int32 values of the half-open range [start, end), constexprs; the length is a power of two."""
+    """int32 values of the half-open range [start, end), constexprs; the length is a power of two.
+
+    Types: constexpr bounds; int32.
+
+    Example::
+
+        i = tl.arange(0, 16)
+        x = tl.load(p + i, mask=i < n)
+    """
     return _semantic.arange(start, end)
 
 
 @builtin
 def full(shape: Any, value: Any, dtype: Any, _semantic: Any = None) -> tensor:
-    """A tensor of ``shape`` with every element ``value`` (a number or scalar tensor), of ``dtype``."""
+    """A tensor of ``shape`` with every element ``value`` (a number or scalar tensor), of ``dtype``.
+
+    Types: any.
+
+    Example::
+
+        acc = tl.full((16, 16), -1.0, tl.float32)
+        ones = tl.full([16], 1, tl.int64)
+    """
     return _semantic.full(shape, value, dtype)
 
 
 @builtin
 def to_tensor(x: Any, _semantic: Any = None) -> tensor:
-    """A number as a scalar tensor; a tensor as it is."""
+    """A number as a scalar tensor; a tensor as it is.
+
+    Types: a number or tensor.
+
+    Example::
+
+        one = tl.to_tensor(1)
+        x = x + one
+    """
     return _semantic.to_tensor(x)
 
 
@@ -116,6 +156,13 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcas
     """``input`` converted to ``dtype``, or its bits read as ``dtype`` with ``bitcast``.
 
     ``fp_downcast_rounding``: "rtne" (to nearest even, the default) or "rtz" (towards zero), for a narrower float.
+
+    Types: from and to every number type; pointers by their bits.
+
+    Example::
+
+        half = tl.cast(x, tl.float16)
+        bits = tl.cast(x, tl.int32, bitcast=True)
     """
     input = _semantic.to_tensor(input)
     return _semantic.bitcast(input, dtype) if bitcast else _semantic.cast(input, dtype, fp_downcast_rounding)
@@ -142,49 +189,105 @@ def _dims(dims: Any) -> Any:
 
 @builtin
 def broadcast(input: Any, other: Any, _semantic: Any = None) -> Any:
-    """Both tensors at their common shape."""
+    """Both tensors at their common shape.
+
+    Types: any.
+
+    Example::
+
+        row, column = tl.broadcast(i[None, :], i[:, None])
+        tl.store(out + row, (row + column).to(tl.float32))
+    """
     return tuple(_semantic.broadcast(_semantic.to_tensor(input), _semantic.to_tensor(other)))
 
 
 @member
 @builtin
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """``input`` with dims of size 1 repeated to ``shape``."""
+    """``input`` with dims of size 1 repeated to ``shape``.
+
+    Types: any.
+
+    Example::
+
+        rows = tl.broadcast_to(x[None, :], (4, 16))
+        m = m + tl.broadcast_to(x[:, None], m.shape)
+    """
     return _semantic.broadcast_to(_semantic.to_tensor(input), _semantic.shape_of(_dims(shape)))
 
 
 @member
 @builtin
 def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """Permute dims; without ``dims`` the last two are swapped."""
+    """Permute dims; without ``dims`` the last two are swapped.
+
+    Types: any.
+
+    Example::
+
+        t = tl.trans(m)
+        t = m.trans(1, 0)
+    """
     return _semantic.trans(input, *_dims(dims))
 
 
 @member
 @builtin
 def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """Result dim i is source dim ``dims[i]``."""
+    """Result dim i is source dim ``dims[i]``.
+
+    Types: any.
+
+    Example::
+
+        cube = tl.reshape(m, (4, 4, 16))
+        cube = tl.permute(cube, (2, 0, 1))
+    """
     return _semantic.permute(input, _dims(dims))
 
 
 @member
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: bool = False, _semantic: Any = None) -> tensor:
-    """The same elements in row-major order under ``shape``; in any order with ``can_reorder``."""
+    """The same elements in row-major order under ``shape``; in any order with ``can_reorder``.
+
+    Types: any.
+
+    Example::
+
+        flat = tl.reshape(m, (256,))
+        pairs = x.reshape(8, 2)
+    """
     return _semantic.reshape(input, _dims(shape), can_reorder)
 
 
 @member
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """reshape that may reorder elements; prefer reshape."""
+    """reshape that may reorder elements; prefer reshape.
+
+    Types: any.
+
+    Example::
+
+        flat = tl.view(m, (256,))
+        total = tl.sum(flat, 0)
+    """
     return _semantic.reshape(input, _dims(shape), True)
 
 
 @member
 @builtin
 def item(input: Any, _semantic: Any = None) -> tensor:
-    """The one element of a tensor of one element, as a scalar."""
+    """The one element of a tensor of one element, as a scalar.
+
+    Types: any.
+
+    Example::
+
+        only = tl.reshape(tl.sum(x, 0, keep_dims=True), (1,)).item()
+        tl.store(out, only)
+    """
     input = _semantic.to_tensor(input)
     return _semantic.unsplat(input) if input.type.is_block() else input
 
@@ -192,7 +295,15 @@ def item(input: Any, _semantic: Any = None) -> tensor:
 @member
 @builtin
 def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
-    """Dims of size 1 at ``axis``, an int or several; negative ones count in the result."""
+    """Dims of size 1 at ``axis``, an int or several; negative ones count in the result.
+
+    Types: any.
+
+    Example::
+
+        column = tl.expand_dims(x, 1)
+        same = x[:, None]
+    """
     input = _semantic.to_tensor(input)
     axes = _semantic.shape_of(axis)
     rank = len(input.shape) + len(axes)
@@ -206,20 +317,44 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
-    """Two tensors of one shape along a new last dim of size 2."""
+    """Two tensors of one shape along a new last dim of size 2.
+
+    Types: any.
+
+    Example::
+
+        pairs = tl.join(x, y)
+        real, imaginary = tl.split(pairs)
+    """
     return _semantic.join(a, b)
 
 
 @member
 @builtin
 def split(a: Any, _semantic: Any = None) -> Any:
-    """The two halves of a last dim of size 2, as a tuple: the inverse of join."""
+    """The two halves of a last dim of size 2, as a tuple: the inverse of join.
+
+    Types: any.
+
+    Example::
+
+        low, high = tl.split(x.reshape(8, 2))
+        tl.store(out + tl.arange(0, 8), low - high)
+    """
     return tuple(_semantic.split(a))
 
 
 @builtin
 def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0, _semantic: Any = None) -> tensor:
-    """Two tensors of one type along ``dim``. With ``can_reorder`` the order of elements is not promised."""
+    """Two tensors of one type along ``dim``. With ``can_reorder`` the order of elements is not promised.
+
+    Types: any.
+
+    Example::
+
+        both = tl.cat(x, y)
+        rows = tl.cat(m, m, dim=1)
+    """
     return _semantic.cat(input, other, can_reorder, dim)
 
 
@@ -231,6 +366,13 @@ def load(pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any 
 
     ``cache_modifier`` "", ".ca", ".cg", ".cs", ".cv"; ``eviction_policy`` "", "evict_first", "evict_last": hints.
     ``volatile``: every load happens, in order.
+
+    Types: pointers to any type.
+
+    Example::
+
+        x = tl.load(p + i, mask=i < n, other=0.0)
+        first = tl.load(p, cache_modifier=".cg")
     """
     return _semantic.load(pointer, mask, other, boundary_check, padding_option, cache_modifier, eviction_policy, volatile)
 
@@ -239,7 +381,15 @@ def load(pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any 
 @builtin
 def store(pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), cache_modifier: Any = "", eviction_policy: Any = "",
           _semantic: Any = None) -> None:
-    """Write ``value``, cast to the pointee's type and broadcast, through the pointers where the mask holds."""
+    """Write ``value``, cast to the pointee's type and broadcast, through the pointers where the mask holds.
+
+    Types: pointers to any type.
+
+    Example::
+
+        tl.store(out + i, x * 2, mask=i < n)
+        tl.store(out, 1.0)
+    """
     return _semantic.store(pointer, value, mask, boundary_check, cache_modifier, eviction_policy)
 
 
@@ -248,8 +398,11 @@ def _atomic(name: str, what: str) -> Any:
         return _semantic.atomic_rmw(name, pointer, val, mask, sem, scope)
 
     fn.__name__ = fn.__qualname__ = f"atomic_{name}"
+    value, pointer = ("i", "q + i") if name in ("and", "or", "xor") else ("x", "out + i")
+    types = {"add": "16-, 32- and 64-bit types", "xchg": "16-, 32- and 64-bit types"}.get(name, "32- and 64-bit types")
     fn.__doc__ = (f"Atomically {what}; the old value is the result (0 where masked off). ``sem``: relaxed, acquire, release, "
-                  "acq_rel (default); ``scope``: cta, gpu (default), sys.")
+                  f"acq_rel (default); ``scope``: cta, gpu (default), sys.\n\nTypes: {types if value == 'x' else '32- and 64-bit integers'}.\n\n"
+                  f"Example::\n\n    tl.atomic_{name}({pointer}, {value}, mask=mask)\n    old = tl.atomic_{name}({pointer}, {value}, sem=\"relaxed\")\n")
     return member(builtin(fn))
 
 
@@ -265,7 +418,16 @@ atomic_xchg = _atomic("xchg", "store ``val``")
 @member
 @builtin
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Atomically store ``val`` where memory holds ``cmp``; the old value is the result."""
+    """Atomically store ``val`` where memory holds ``cmp``; the old value is the result.
+
+    Types: 16-, 32- and 64-bit integers and floats.
+
+    Example::
+
+        while tl.atomic_cas(q, 0, 1) == 1:
+            pass
+        old = tl.atomic_xchg(q, 0)
+    """
     return _semantic.atomic_cas(pointer, cmp, val, sem, scope)
 
 
@@ -274,13 +436,28 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
     """A window of ``block_shape`` at ``offsets`` (int32) into the array at ``base`` with ``shape`` and ``strides`` in elements.
 
     Loads and stores take ``boundary_check``, the dims in which the window may leave the array. ``order`` is a hint.
+
+    Types: a scalar pointer; int32 or int64 sizes.
+
+    Example::
+
+        window = tl.make_block_ptr(p, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))
+        m = tl.load(window, boundary_check=(0, 1), padding_option="zero")
     """
     return _semantic.make_block_ptr(base, shape, strides, offsets, block_shape, order)
 
 
 @builtin
 def advance(base: Any, offsets: Any, _semantic: Any = None) -> Any:
-    """The block pointer moved by ``offsets``, one a dim."""
+    """The block pointer moved by ``offsets``, one a dim.
+
+    Types: a block pointer.
+
+    Example::
+
+        window = tl.make_block_ptr(p, (n, n), (n, 1), (0, 0), (16, 16), (1, 0))
+        window = tl.advance(window, (0, 16))
+    """
     return _semantic.advance(base, offsets)
 
 
@@ -301,19 +478,42 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     It reads and writes blocks of ``block_shape`` (constexprs, powers of two, a row of at least 16 bytes): see tensor_descriptor's load,
     store, gather, scatter and atomics. ``padding_option``: what elements outside the tensor read as, "zero" or "nan" (floats). The base
     and the other strides may have any alignment here; multiples of 16 bytes let targets with bulk copies use them.
+
+    Types: a scalar pointer to any number type; int32 sizes, int64 strides.
+
+    Example::
+
+        d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [16, 16])
+        m = d.load([0, 16])
     """
     return _semantic.make_tensor_descriptor(base, shape, strides, block_shape, padding_option)
 
 
 @builtin
 def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> tensor:
-    """``desc.load(offsets)``."""
+    """``desc.load(offsets)``.
+
+    Types: a tensor descriptor.
+
+    Example::
+
+        d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [16, 16])
+        m = tl.load_tensor_descriptor(d, [0, 16])
+    """
     return _semantic.descriptor_load(desc, offsets)
 
 
 @builtin
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any = None) -> None:
-    """``desc.store(offsets, value)``."""
+    """``desc.store(offsets, value)``.
+
+    Types: a tensor descriptor.
+
+    Example::
+
+        d = tl.make_tensor_descriptor(out, [n, n], [n, 1], [16, 16])
+        tl.store_tensor_descriptor(d, [0, 0], m)
+    """
     _semantic.descriptor_store(desc, offsets, value)
 
 
@@ -323,7 +523,15 @@ dot_scaled = _unsupported("dot_scaled", "block-scaled products are not there yet
 # -- elementwise -------------------------------------------------------------------------------------------------------
 @builtin
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """``x`` where the condition holds, else ``y``. Both are computed everywhere; use load's mask to guard memory."""
+    """``x`` where the condition holds, else ``y``. Both are computed everywhere; use load's mask to guard memory.
+
+    Types: condition int1; x, y any.
+
+    Example::
+
+        positive = tl.where(x > 0, x, 0.0)
+        kept = tl.where(mask[:, None], m, -1.0)
+    """
     return _semantic.where(condition, x, y)
 
 
@@ -333,37 +541,85 @@ def _keeps_nan(propagate_nan: Any) -> bool:
 
 @builtin
 def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """Elementwise smaller value; bf16 gives fp32. NaN is ignored unless ``propagate_nan`` is ALL."""
+    """Elementwise smaller value; bf16 gives fp32. NaN is ignored unless ``propagate_nan`` is ALL.
+
+    Types: integers and floats.
+
+    Example::
+
+        low = tl.minimum(x, y)
+        low = tl.minimum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    """
     return _semantic.minimum(x, y, _keeps_nan(propagate_nan))
 
 
 @builtin
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """Elementwise larger value; bf16 gives fp32. NaN is ignored unless ``propagate_nan`` is ALL."""
+    """Elementwise larger value; bf16 gives fp32. NaN is ignored unless ``propagate_nan`` is ALL.
+
+    Types: integers and floats.
+
+    Example::
+
+        relu = tl.maximum(x, 0.0)
+        larger = tl.maximum(k, i)
+    """
     return _semantic.maximum(x, y, _keeps_nan(propagate_nan))
 
 
 @builtin
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """Floats limited to [min, max]. A NaN gives ``min``, or stays NaN where ``propagate_nan`` is ALL."""
+    """Floats limited to [min, max]. A NaN gives ``min``, or stays NaN where ``propagate_nan`` is ALL.
+
+    Types: fp16, bf16, fp32, fp64.
+
+    Example::
+
+        unit = tl.clamp(x, 0.0, 1.0)
+        unit = tl.clamp(x, 0.0, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    """
     return _semantic.clamp(x, min, max, _keeps_nan(propagate_nan))
 
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
-    """``x + y``."""
+    """``x + y``.
+
+    Types: integers and floats, pointers.
+
+    Example::
+
+        z = tl.add(x, y)
+        z = x + y
+    """
     return _semantic.add(x, y)
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
-    """``x - y``."""
+    """``x - y``.
+
+    Types: integers and floats, pointers.
+
+    Example::
+
+        z = tl.sub(x, y)
+        z = x - y
+    """
     return _semantic.sub(x, y)
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
-    """``x * y``."""
+    """``x * y``.
+
+    Types: integers and floats.
+
+    Example::
+
+        z = tl.mul(x, y)
+        z = x * y
+    """
     return _semantic.mul(x, y)
 
 
@@ -375,6 +631,13 @@ def dot(input: Any, other: Any, acc: Any = None, input_precision: Any = None, al
 
     int8 gives int32, fp64 gives fp64, other floats accumulate in fp32 (or fp16 with ``out_dtype``). ``input_precision``
     of fp32 operands: "tf32" (default), "tf32x3", "ieee", "bf16x3", "bf16x6".
+
+    Types: fp8, fp16, bf16, fp32, fp64, int8.
+
+    Example::
+
+        c = tl.dot(a, b)
+        c = tl.dot(m, m, acc=c, input_precision="ieee")
     """
     return _semantic.dot(input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
 
@@ -393,6 +656,16 @@ def reduce(input: Any, axis: Any, combine_fn: Callable[..., Any], keep_dims: boo
     """Reduce a tensor (or a tuple of n tensors of one shape) along ``axis`` (None: over everything).
 
     ``combine_fn`` is associative and takes 2n scalars: n accumulated values, then n new ones; it returns n.
+
+    Types: any.
+
+    Example::
+
+        @triton.jit
+        def larger(a, b):
+            return tl.maximum(a, b)
+
+        top = tl.reduce(x, 0, larger)
     """
     values, many = _inputs(input)
     results = _semantic.reduce(values, axis, lambda *args: _semantic.call(combine_fn, *args), bool(keep_dims))
@@ -402,7 +675,18 @@ def reduce(input: Any, axis: Any, combine_fn: Callable[..., Any], keep_dims: boo
 @member
 @builtin
 def associative_scan(input: Any, axis: Any, combine_fn: Callable[..., Any], reverse: bool = False, _semantic: Any = None) -> Any:
-    """Inclusive scan of a tensor (or tuple of tensors) along ``axis``, from the end with ``reverse``; combiner as in reduce."""
+    """Inclusive scan of a tensor (or tuple of tensors) along ``axis``, from the end with ``reverse``; combiner as in reduce.
+
+    Types: any.
+
+    Example::
+
+        @triton.jit
+        def plus(a, b):
+            return a + b
+
+        sums = tl.associative_scan(x, 0, plus, reverse=True)
+    """
     values, many = _inputs(input)
     results = _semantic.scan(values, axis, lambda *args: _semantic.call(combine_fn, *args), bool(reverse))
     return tuple(results) if many else results[0]
@@ -411,20 +695,47 @@ def associative_scan(input: Any, axis: Any, combine_fn: Callable[..., Any], reve
 @member
 @builtin
 def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None) -> tensor:
-    """How often each of 0 … num_bins-1 occurs in a rank-1 integer tensor, where the mask holds. int32."""
+    """How often each of 0 … num_bins-1 occurs in a rank-1 integer tensor, where the mask holds. int32.
+
+    Types: 32- and 64-bit integers; int32.
+
+    Example::
+
+        counts = tl.histogram(k, 16)
+        counts = tl.histogram(k, 16, mask=mask)
+    """
     return _semantic.histogram(input, num_bins, mask)
 
 
 @member
 @builtin
 def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
-    """Elements of ``src`` at ``index`` along ``axis``; the shapes agree in the other dims."""
+    """Elements of ``src`` at ``index`` along ``axis``; the shapes agree in the other dims.
+
+    Types: src any; index integers.
+
+    Example::
+
+        turned = tl.gather(x, 15 - i, 0)
+        rows = tl.gather(m, tl.broadcast_to(i[:, None], (16, 16)), 1)
+    """
     return _semantic.gather(src, index, axis)
 
 
 @builtin
 def map_elementwise(scalar_fn: Callable[..., Any], *args: Any, pack: int = 1, _semantic: Any = None) -> Any:
-    """Call ``scalar_fn``, which may only use elementwise operations, on whole tensors at once."""
+    """Call ``scalar_fn``, which may only use elementwise operations, on whole tensors at once.
+
+    Types: any.
+
+    Example::
+
+        @triton.jit
+        def step(a, b):
+            return a + 1 if a > b else b
+
+        z = tl.map_elementwise(step, x, y)
+    """
     if pack != 1:
         raise UnsupportedLanguageConstruct("map_elementwise takes pack=1 only")
     return _semantic.call(scalar_fn, *args)
@@ -433,32 +744,70 @@ def map_elementwise(scalar_fn: Callable[..., Any], *args: Any, pack: int = 1, _s
 # -- hints and debugging -----------------------------------------------------------------------------------------------
 @builtin
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Promise that the first value of every block along dim i is a multiple of ``values[i]``."""
+    """Promise that the first value of every block along dim i is a multiple of ``values[i]``.
+
+    Types: integers, pointers.
+
+    Example::
+
+        start = tl.multiple_of(n * 16, 16)
+        x = tl.load(p + start + i, mask=mask)
+    """
     return _semantic.hint("multiple_of", input, values)
 
 
 @builtin
 def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Promise that ``values[i]`` successive values along dim i are contiguous."""
+    """Promise that ``values[i]`` successive values along dim i are contiguous.
+
+    Types: integers, pointers.
+
+    Example::
+
+        offsets = tl.max_contiguous(tl.multiple_of(n * 16 + i, 16), 16)
+        x = tl.load(p + offsets, mask=mask)
+    """
     return _semantic.hint("max_contiguous", input, values)
 
 
 @builtin
 def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Promise that ``values[i]`` successive values along dim i are equal."""
+    """Promise that ``values[i]`` successive values along dim i are equal.
+
+    Types: integers, pointers.
+
+    Example::
+
+        group = tl.max_constancy(i // 4, 4)
+        scale = tl.load(p + group)
+    """
     return _semantic.hint("max_constancy", input, values)
 
 
 @builtin
 def assume(cond: Any, _semantic: Any = None) -> None:
-    """Promise that a scalar condition holds."""
+    """Promise that a scalar condition holds.
+
+    Types: scalar int1.
+
+    Example::
+
+        tl.assume(n > 0)
+        x = tl.load(p + i % n)
+    """
     if isinstance(cond, tensor):
         _semantic.assume(cond)
 
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """All threads of the program wait for each other."""
+    """All threads of the program wait for each other.
+
+    Example::
+
+        tl.store(out + i, x)
+        tl.debug_barrier()
+    """
     _semantic.debug_barrier()
 
 
@@ -468,13 +817,29 @@ def _text(values: Sequence[Any]) -> str:
 
 @builtin
 def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False, _semantic: Any = None) -> None:
-    """Print compile-time values while compiling; of tensors, their type."""
+    """Print compile-time values while compiling; of tensors, their type.
+
+    Types: compile-time values.
+
+    Example::
+
+        tl.static_print("block of", x.shape, x.dtype)
+        tl.static_print(f"{x.shape[0]} elements")
+    """
     print(sep.join(str(_unwrap_if_constexpr(v)) for v in values), end=end, file=file, flush=flush)
 
 
 @builtin
 def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
-    """Fail the compilation unless a compile-time condition holds."""
+    """Fail the compilation unless a compile-time condition holds.
+
+    Types: compile-time values.
+
+    Example::
+
+        tl.static_assert(x.shape[0] == 16, "blocks of 16")
+        tl.static_assert(x.dtype == tl.float32)
+    """
     if isinstance(cond, tensor) and not _semantic.builder.is_interpreter:
         raise TypeMismatchError("static_assert takes a compile-time condition, not a run-time tensor; use tl.device_assert")
     if not cond:
@@ -483,7 +848,15 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: bool = False, _semantic: Any = None) -> None:
-    """Print ``prefix`` (a string) and tensors from every program at run time."""
+    """Print ``prefix`` (a string) and tensors from every program at run time.
+
+    Types: any.
+
+    Example::
+
+        tl.device_print("n", n)
+        tl.device_print("k", k, hex=True)
+    """
     if not isinstance(prefix, str):
         raise TypeMismatchError("device_print takes a string first, then tensors")
     _semantic.device_print(prefix, args, hex)
@@ -491,7 +864,15 @@ def device_print(prefix: Any, *args: Any, hex: bool = False, _semantic: Any = No
 
 @builtin
 def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
-    """Stop the program at run time where ``cond`` fails; compiled in only with the option debug=True."""
+    """Stop the program at run time where ``cond`` fails; compiled in only with the option debug=True.
+
+    Types: int1.
+
+    Example::
+
+        tl.device_assert(n >= 0, "n is a size")
+        tl.device_assert(k >= 0, "negative", mask=mask)
+    """
     _semantic.device_assert(cond, str(msg), mask)
 
 
@@ -509,6 +890,13 @@ def extern_elementwise(lib_name: str, lib_path: str, args: Any, arg_type_symbol_
     """Call an external function chosen by the argument types: {(types…): (symbol, result type)}.
 
     Symbols are the portable names of language.extra.libdevice ("tanh"); there are no vendor libraries to link.
+
+    Types: integers and floats.
+
+    Example::
+
+        h = tl.extern_elementwise("", "", [x], {(tl.float32,): ("tanh", tl.float32)}, is_pure=True)
+        tl.store(out + i, h)
     """
     values = [_semantic.to_tensor(a) for a in args]
     key = _python_tuple(v.dtype for v in values)
@@ -526,6 +914,13 @@ class range:  # noqa: A001
 
     ``num_stages``: iterations in flight of the loads; ``loop_unroll_factor``, ``flatten``, ``warp_specialize``,
     ``disallow_acc_multi_buffer``, ``disable_licm``: hints that change no result.
+
+    Types: int32, int64.
+
+    Example::
+
+        for j in tl.range(0, n, 4, num_stages=3):
+            x += tl.load(p + j + i)
     """
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, num_stages: Any = None, loop_unroll_factor: Any = None,
@@ -546,7 +941,15 @@ class range:  # noqa: A001
 
 
 class static_range(range):
-    """``for i in tl.static_range(…)``: unrolled while compiling; its bounds are constexprs."""
+    """``for i in tl.static_range(…)``: unrolled while compiling; its bounds are constexprs.
+
+    Types: constexprs.
+
+    Example::
+
+        for j in tl.static_range(4):
+            x += tl.load(p + j * 16 + i)
+    """
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, _semantic: Any = None):
         super().__init__(arg1, arg2, step)
@@ -557,7 +960,16 @@ class static_range(range):
 
 
 class condition:
-    """``while tl.condition(test, …)``: a run-time loop with hints."""
+    """``while tl.condition(test, …)``: a run-time loop with hints.
+
+    Types: scalar int1.
+
+    Example::
+
+        j = n
+        while tl.condition(j > 0):
+            j -= 1
+    """
 
     def __init__(self, arg1: Any, disable_licm: Any = False, _semantic: Any = None):
         self.condition, self.disable_licm = arg1, disable_licm

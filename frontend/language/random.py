@@ -23,7 +23,15 @@ _TWO_PI = 6.283185307179586
 
 @builtin
 def philox_impl(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """``n_rounds`` rounds on the counter words c0 … c3 (uint32 or uint64, of one shape) under the key k0, k1."""
+    """``n_rounds`` rounds on the counter words c0 … c3 (uint32 or uint64, of one shape) under the key k0, k1.
+
+    Types: uint32, uint64.
+
+    Example::
+
+        c = k.to(tl.uint32)
+        r0, r1, r2, r3 = tl.philox_impl(c, c, c, c, c, c)
+    """
     s = _semantic
     word = c0.dtype
     (a, b), (ka, kb) = _ROUND[word.int_bitwidth], _KEY[word.int_bitwidth]
@@ -38,7 +46,15 @@ def philox_impl(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: 
 
 @builtin
 def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four random words for the counter (c0, c1, c2, c3); 64-bit words where c0 has 64 bits, else 32-bit ones."""
+    """Four random words for the counter (c0, c1, c2, c3); 64-bit words where c0 has 64 bits, else 32-bit ones.
+
+    Types: integers.
+
+    Example::
+
+        r0, r1, r2, r3 = tl.philox(n, i, 0, 0, 0)
+        bit = r0 & 1
+    """
     s = _semantic
     seed, *counter = (s.to_tensor(v) for v in (seed, c0, c1, c2, c3))
     if not seed.dtype.is_int() or not all(c.dtype.is_int() for c in counter):
@@ -61,7 +77,15 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUN
 
 @builtin
 def randint4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four tensors of random uint32, shaped as ``offset``; a 64-bit offset makes two counter words."""
+    """Four tensors of random uint32, shaped as ``offset``; a 64-bit offset makes two counter words.
+
+    Types: int32, int64; uint32.
+
+    Example::
+
+        r0, r1, r2, r3 = tl.randint4x(n, i)
+        dice = r0 % 6 + 1
+    """
     s = _semantic
     offset = s.to_tensor(offset)
     zero = s.constant(0, offset.type.with_element_ty(uint32))
@@ -74,13 +98,29 @@ def randint4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semanti
 
 @builtin
 def randint(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> tensor:
-    """Random uint32, one an element of ``offset``. randint4x costs the same and gives four."""
+    """Random uint32, one an element of ``offset``. randint4x costs the same and gives four.
+
+    Types: int32, int64; uint32.
+
+    Example::
+
+        r = tl.randint(n, i)
+        dice = r % 6 + 1
+    """
     return randint4x(seed, offset, n_rounds, _semantic=_semantic)[0]
 
 
 @builtin
 def uint_to_uniform_float(x: Any, _semantic: Any = None) -> tensor:
-    """Random integers as fp32 uniform in [0, 1); the scale keeps the largest below 1."""
+    """Random integers as fp32 uniform in [0, 1); the scale keeps the largest below 1.
+
+    Types: 32- and 64-bit integers; fp32.
+
+    Example::
+
+        u = tl.uint_to_uniform_float(tl.randint(n, i))
+        kept = u > 0.1
+    """
     s = _semantic
     if x.dtype.int_bitwidth == 32:
         x, scale = s.bitcast(x, int32), 4.6566127342e-10
@@ -94,19 +134,43 @@ def uint_to_uniform_float(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def rand(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> tensor:
-    """fp32 uniform in [0, 1), one an element of ``offset``."""
+    """fp32 uniform in [0, 1), one an element of ``offset``.
+
+    Types: int32, int64; fp32.
+
+    Example::
+
+        kept = tl.rand(n, i) > 0.1
+        z = tl.where(kept, x / 0.9, 0.0)
+    """
     return uint_to_uniform_float(randint(seed, offset, n_rounds, _semantic=_semantic), _semantic=_semantic)
 
 
 @builtin
 def rand4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four tensors of fp32 uniform in [0, 1)."""
+    """Four tensors of fp32 uniform in [0, 1).
+
+    Types: int32, int64; fp32.
+
+    Example::
+
+        u0, u1, u2, u3 = tl.rand4x(n, i)
+        z = x * u0
+    """
     return _tuple([uint_to_uniform_float(v, _semantic=_semantic) for v in randint4x(seed, offset, n_rounds, _semantic=_semantic)])
 
 
 @builtin
 def pair_uniform_to_normal(u1: Any, u2: Any, _semantic: Any = None) -> Any:
-    """Box and Muller: two uniform tensors to two normal ones."""
+    """Box and Muller: two uniform tensors to two normal ones.
+
+    Types: fp32.
+
+    Example::
+
+        u0, u1, u2, u3 = tl.rand4x(n, i)
+        g0, g1 = tl.pair_uniform_to_normal(u0, u1)
+    """
     s = _semantic
     u1 = s.maximum(1.0e-7, u1)
     angle = s.mul(u2, _TWO_PI)
@@ -116,7 +180,15 @@ def pair_uniform_to_normal(u1: Any, u2: Any, _semantic: Any = None) -> Any:
 
 @builtin
 def randn(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> tensor:
-    """fp32 standard normal, one an element of ``offset``."""
+    """fp32 standard normal, one an element of ``offset``.
+
+    Types: int32, int64; fp32.
+
+    Example::
+
+        noise = tl.randn(n, i)
+        z = x + noise * 0.1
+    """
     s = _semantic
     i1, i2, _, _ = randint4x(seed, offset, n_rounds, _semantic=s)
     u1, u2 = uint_to_uniform_float(i1, _semantic=s), uint_to_uniform_float(i2, _semantic=s)
@@ -125,7 +197,15 @@ def randn(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: A
 
 @builtin
 def randn4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four tensors of fp32 standard normal."""
+    """Four tensors of fp32 standard normal.
+
+    Types: int32, int64; fp32.
+
+    Example::
+
+        g0, g1, g2, g3 = tl.randn4x(n, i)
+        z = x + g0
+    """
     s = _semantic
     u = [uint_to_uniform_float(v, _semantic=s) for v in randint4x(seed, offset, n_rounds, _semantic=s)]
     return _tuple([*pair_uniform_to_normal(u[0], u[1], _semantic=s), *pair_uniform_to_normal(u[2], u[3], _semantic=s)])

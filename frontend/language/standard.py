@@ -18,14 +18,31 @@ from tilewright.language.values import tuple as _tuple
 @member
 @builtin
 def cdiv(x: Any, div: Any, _semantic: Any = None) -> Any:
-    """``x / div`` rounded up, of non-negative integers. Of two compile-time integers a compile-time one."""
+    """``x / div`` rounded up, of non-negative integers. Of two compile-time integers a compile-time one.
+
+    Types: integers.
+
+    Example::
+
+        blocks = tl.cdiv(n, 16)
+        for j in range(blocks):
+            x += tl.load(p + j * 16 + i)
+    """
     return (x + div - 1) // div
 
 
 @member
 @builtin
 def sigmoid(x: Any, _semantic: Any = None) -> tensor:
-    """``1 / (1 + exp(-x))``. 16-bit floats are computed in fp32 and rounded once."""
+    """``1 / (1 + exp(-x))``. 16-bit floats are computed in fp32 and rounded once.
+
+    Types: fp16, bf16, fp32, fp64.
+
+    Example::
+
+        gate = tl.sigmoid(x)
+        silu = x * tl.sigmoid(x)
+    """
     s = _semantic
     x = s.to_tensor(x)
     wide = x if x.dtype.is_fp64() else s.cast(x, float32)
@@ -36,7 +53,15 @@ def sigmoid(x: Any, _semantic: Any = None) -> tensor:
 @member
 @builtin
 def softmax(x: Any, dim: Any = None, keep_dims: bool = False, ieee_rounding: bool = False, _semantic: Any = None) -> tensor:
-    """Softmax along ``dim`` (default 0). 16-bit floats are computed in fp32."""
+    """Softmax along ``dim`` (default 0). 16-bit floats are computed in fp32.
+
+    Types: fp16, bf16, fp32, fp64.
+
+    Example::
+
+        weights = tl.softmax(m, dim=1)
+        z = tl.sum(weights * x[None, :], 1)
+    """
     s = _semantic
     axis = 0 if dim is None else dim
     out_type = x.dtype
@@ -50,25 +75,57 @@ def softmax(x: Any, dim: Any = None, keep_dims: bool = False, ieee_rounding: boo
 @member
 @builtin
 def ravel(x: Any, can_reorder: bool = False, _semantic: Any = None) -> tensor:
-    """All elements in row-major order as one dim."""
+    """All elements in row-major order as one dim.
+
+    Types: any.
+
+    Example::
+
+        flat = tl.ravel(m)
+        total = tl.sum(flat, 0)
+    """
     return _semantic.reshape(x, [x.numel], can_reorder)
 
 
 @builtin
 def zeros(shape: Any, dtype: Any, _semantic: Any = None) -> tensor:
-    """A tensor of zeros."""
+    """A tensor of zeros.
+
+    Types: any.
+
+    Example::
+
+        acc = tl.zeros((16, 16), dtype=tl.float32)
+        acc += m
+    """
     return _semantic.full(shape, 0, dtype)
 
 
 @builtin
 def zeros_like(input: Any, _semantic: Any = None) -> tensor:
-    """Zeros of the shape and type of ``input``."""
+    """Zeros of the shape and type of ``input``.
+
+    Types: any.
+
+    Example::
+
+        acc = tl.zeros_like(x)
+        acc += x
+    """
     return _semantic.constant(0, input.type)
 
 
 @builtin
 def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any, _semantic: Any = None) -> Any:
-    """(i, j) of a size_i × size_j row-major grid, renumbered to walk groups of ``size_g`` rows column by column."""
+    """(i, j) of a size_i × size_j row-major grid, renumbered to walk groups of ``size_g`` rows column by column.
+
+    Types: int32, int64.
+
+    Example::
+
+        row, column = tl.swizzle2d(tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1), 8)
+        x = tl.load(p + row * n + column + i)
+    """
     s = _semantic
     index = s.add(s.mul(i, size_j), j)
     per_group = s.mul(size_g, size_j) if isinstance(size_j, tensor) or isinstance(size_g, tensor) else size_g * size_j
@@ -81,7 +138,15 @@ def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any, _semantic: 
 
 @builtin
 def interleave(a: Any, b: Any, _semantic: Any = None) -> tensor:
-    """Elements of ``a`` and ``b`` in turn along the last dim, which doubles."""
+    """Elements of ``a`` and ``b`` in turn along the last dim, which doubles.
+
+    Types: any.
+
+    Example::
+
+        z = tl.interleave(x, y)
+        tl.store(out + tl.arange(0, 32), z)
+    """
     joined = _semantic.join(a, b)
     shape = joined.shape
     return joined if len(shape) == 1 else _semantic.reshape(joined, [*shape[:-2], shape[-2] * 2])
@@ -150,7 +215,15 @@ def _pick_sum_dtype(have: _dtype, wanted: Any) -> _dtype:
 @member
 @builtin
 def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None, _semantic: Any = None) -> tensor:  # noqa: A001
-    """Sum along ``axis`` (None: of all). Integers below 32 bits, int1 included, add up in 32; ``dtype`` casts first."""
+    """Sum along ``axis`` (None: of all). Integers below 32 bits, int1 included, add up in 32; ``dtype`` casts first.
+
+    Types: integers and floats.
+
+    Example::
+
+        total = tl.sum(x)
+        rows = tl.sum(m, axis=1, keep_dims=True)
+    """
     s = _semantic
     input = s.cast(input, _pick_sum_dtype(input.dtype, dtype))
     return s.reduce([input], axis, s.add, bool(keep_dims), "sum")[0]
@@ -193,6 +266,13 @@ def max(input: Any, axis: Any = None, return_indices: bool = False, return_indic
     """Largest value along ``axis`` (None: of all), NaN ignored; with ``return_indices`` a tuple (value, int32 index).
 
     Without indices, types below 32 bits give fp32 or int32. Ties give the lowest index unless tie_break_left is off.
+
+    Types: integers and floats.
+
+    Example::
+
+        top = tl.max(x, axis=0)
+        value, index = tl.max(m, 1, return_indices=True)
     """
     return _extremum(_semantic, input, axis, return_indices, return_indices_tie_break_left, keep_dims, "max")
 
@@ -201,21 +281,45 @@ def max(input: Any, axis: Any = None, return_indices: bool = False, return_indic
 @builtin
 def min(input: Any, axis: Any = None, return_indices: bool = False, return_indices_tie_break_left: bool = True,  # noqa: A001
         keep_dims: bool = False, _semantic: Any = None) -> Any:
-    """Smallest value along ``axis``; see max."""
+    """Smallest value along ``axis``; see max.
+
+    Types: integers and floats.
+
+    Example::
+
+        low = tl.min(x, axis=0)
+        value, index = tl.min(m, 1, return_indices=True)
+    """
     return _extremum(_semantic, input, axis, return_indices, return_indices_tie_break_left, keep_dims, "min")
 
 
 @member
 @builtin
 def argmax(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False, _semantic: Any = None) -> tensor:
-    """int32 index of the largest value along ``axis``, the lowest of equal ones."""
+    """int32 index of the largest value along ``axis``, the lowest of equal ones.
+
+    Types: integers and floats.
+
+    Example::
+
+        where = tl.argmax(x, axis=0)
+        columns = tl.argmax(m, 1, tie_break_left=False)
+    """
     return _extremum(_semantic, input, axis, True, tie_break_left, keep_dims, "max")[1]
 
 
 @member
 @builtin
 def argmin(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False, _semantic: Any = None) -> tensor:
-    """int32 index of the smallest value along ``axis``, the lowest of equal ones."""
+    """int32 index of the smallest value along ``axis``, the lowest of equal ones.
+
+    Types: integers and floats.
+
+    Example::
+
+        where = tl.argmin(x, axis=0)
+        columns = tl.argmin(m, 1, keep_dims=True)
+    """
     return _extremum(_semantic, input, axis, True, tie_break_left, keep_dims, "min")[1]
 
 
@@ -227,7 +331,15 @@ def _integers(input: tensor, what: str) -> None:
 @member
 @builtin
 def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False, _semantic: Any = None) -> tensor:
-    """Exclusive or of integers along ``axis``."""
+    """Exclusive or of integers along ``axis``.
+
+    Types: integers.
+
+    Example::
+
+        parity = tl.xor_sum(k, 0)
+        same = tl.xor_sum(k)
+    """
     _integers(input, "xor_sum")
     return _semantic.reduce([input], axis, _semantic.xor_, bool(keep_dims), "xor_sum")[0]
 
@@ -235,7 +347,15 @@ def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False, _semantic: An
 @member
 @builtin
 def reduce_or(input: Any, axis: Any, keep_dims: bool = False, _semantic: Any = None) -> tensor:
-    """Bitwise or of integers along ``axis``."""
+    """Bitwise or of integers along ``axis``.
+
+    Types: integers.
+
+    Example::
+
+        flags = tl.reduce_or(k, 0)
+        some = tl.reduce_or(mask, 0)
+    """
     _integers(input, "reduce_or")
     return _semantic.reduce([input], axis, _semantic.or_, bool(keep_dims), "reduce_or")[0]
 
@@ -244,7 +364,15 @@ def reduce_or(input: Any, axis: Any, keep_dims: bool = False, _semantic: Any = N
 @member
 @builtin
 def cumsum(input: Any, axis: Any = 0, reverse: bool = False, dtype: Any = None, _semantic: Any = None) -> tensor:
-    """Running sums along ``axis``, from the end with ``reverse``. bf16 gives fp32, small integers 32 bits."""
+    """Running sums along ``axis``, from the end with ``reverse``. bf16 gives fp32, small integers 32 bits.
+
+    Types: integers and floats.
+
+    Example::
+
+        sums = tl.cumsum(x, 0)
+        left = tl.cumsum(m, axis=1, reverse=True)
+    """
     s = _semantic
     input = s.promote_bf16(input)
     input = s.cast(input, _pick_sum_dtype(input.dtype, dtype))
@@ -254,7 +382,15 @@ def cumsum(input: Any, axis: Any = 0, reverse: bool = False, dtype: Any = None, 
 @member
 @builtin
 def cumprod(input: Any, axis: Any = 0, reverse: bool = False, _semantic: Any = None) -> tensor:
-    """Running products along ``axis``, from the end with ``reverse``. bf16 gives fp32."""
+    """Running products along ``axis``, from the end with ``reverse``. bf16 gives fp32.
+
+    Types: integers and floats.
+
+    Example::
+
+        products = tl.cumprod(x, 0)
+        products = tl.cumprod(m, axis=1, reverse=True)
+    """
     return _semantic.scan([_semantic.promote_bf16(input)], axis, _semantic.mul, reverse, "cumprod")[0]
 
 
@@ -334,14 +470,30 @@ def _bitonic(s: Any, x: tensor, k: int | None, descending: bool) -> tensor:
 @member
 @builtin
 def sort(x: Any, dim: Any = None, descending: bool = False, _semantic: Any = None) -> tensor:
-    """Sorted along the last dim. NaN is not ordered."""
+    """Sorted along the last dim. NaN is not ordered.
+
+    Types: integers and floats.
+
+    Example::
+
+        up = tl.sort(x)
+        down = tl.sort(m, dim=1, descending=True)
+    """
     _last_axis(x, dim, "sort")
     return _bitonic(_semantic, x, None, bool(descending))
 
 
 @builtin
 def topk(x: Any, k: int, dim: Any = None, descending: bool = True, _semantic: Any = None) -> tensor:
-    """The ``k`` (a power of two) largest along the last dim, in descending order; smallest, ascending, with descending off."""
+    """The ``k`` (a power of two) largest along the last dim, in descending order; smallest, ascending, with descending off.
+
+    Types: integers and floats.
+
+    Example::
+
+        best = tl.topk(x, 4)
+        least = tl.topk(m, 4, dim=1, descending=False)
+    """
     _last_axis(x, dim, "topk")
     if k < 1 or k & (k - 1) or k > x.shape[-1]:
         raise ShapeMismatchError(f"topk takes a power of two up to the dim's size {x.shape[-1]} as k, not {k}")
@@ -350,7 +502,15 @@ def topk(x: Any, k: int, dim: Any = None, descending: bool = True, _semantic: An
 
 @builtin
 def bitonic_merge(x: Any, dim: Any = None, descending: bool = False, _semantic: Any = None) -> tensor:
-    """Sorts a bitonic sequence along the last dim (one that rises, then falls, or the other way round)."""
+    """Sorts a bitonic sequence along the last dim (one that rises, then falls, or the other way round).
+
+    Types: integers and floats.
+
+    Example::
+
+        z = tl.bitonic_merge(tl.where(i < 8, i, 15 - i))
+        z = tl.bitonic_merge(z, descending=True)
+    """
     s = _semantic
     _last_axis(x, dim, "bitonic_merge")
     lead, n = list(x.shape[:-1]), x.shape[-1]
@@ -364,7 +524,15 @@ def bitonic_merge(x: Any, dim: Any = None, descending: bool = False, _semantic: 
 @member
 @builtin
 def flip(x: Any, dim: Any = None, _semantic: Any = None) -> tensor:
-    """Reversed along ``dim`` (default: the last)."""
+    """Reversed along ``dim`` (default: the last).
+
+    Types: any.
+
+    Example::
+
+        z = tl.flip(x)
+        rows = tl.flip(m, 0)
+    """
     s = _semantic
     axis = s.axis(x, -1 if dim is None else dim, "flip")
     shape = list(x.shape)

@@ -81,50 +81,110 @@ class tensor_descriptor(base_value):
     # -- memory
     @builtin
     def load(self, offsets: Any, _semantic: Any = None) -> tensor:
-        """The block whose first element is at ``offsets``."""
+        """The block whose first element is at ``offsets``.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [16, 16])
+            m = d.load([16, 0])
+        """
         return _semantic.descriptor_load(self, offsets)
 
     @builtin
     def store(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Write ``value``, a block, cast to the element type, at ``offsets``."""
+        """Write ``value``, a block, cast to the element type, at ``offsets``.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(out, [n, n], [n, 1], [16, 16])
+            d.store([0, 0], m)
+        """
         _semantic.descriptor_store(self, offsets, value)
 
     @builtin
     def gather(self, x_offsets: Any, y_offset: Any, _semantic: Any = None) -> tensor:
-        """Rows ``x_offsets`` (a rank-1 tensor of int32) of a rank-2 tensor, from column ``y_offset`` on. The block is [1, columns]."""
+        """Rows ``x_offsets`` (a rank-1 tensor of int32) of a rank-2 tensor, from column ``y_offset`` on. The block is [1, columns].
+
+        Example::
+
+            d = tl.make_tensor_descriptor(p, [n, n], [n, 1], [1, 16])
+            rows = d.gather(15 - i, 0)
+        """
         return _semantic.descriptor_gather(self, x_offsets, y_offset)
 
     @builtin
     def scatter(self, value: Any, x_offsets: Any, y_offset: Any, _semantic: Any = None) -> None:
-        """Write the rows of ``value`` as rows ``x_offsets``, from column ``y_offset`` on; the opposite of gather."""
+        """Write the rows of ``value`` as rows ``x_offsets``, from column ``y_offset`` on; the opposite of gather.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(out, [n, n], [n, 1], [1, 16])
+            d.scatter(m, 15 - i, 0)
+        """
         _semantic.descriptor_scatter(self, value, x_offsets, y_offset)
 
     @builtin
     def atomic_add(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Add ``value``, a block, to memory, atomically an element (relaxed). Nothing is returned: 32- and 64-bit types, fp16, bf16."""
+        """Add ``value``, a block, to memory, atomically an element (relaxed). Nothing is returned: 32- and 64-bit types, fp16, bf16.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(out, [n, n], [n, 1], [16, 16])
+            d.atomic_add([0, 0], m)
+        """
         _semantic.descriptor_reduce("add", self, offsets, value)
 
     @builtin
     def atomic_and(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """As atomic_add, with bitwise and; 32- and 64-bit integers."""
+        """As atomic_add, with bitwise and; 32- and 64-bit integers.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(q, [n, n], [n, 1], [16, 16])
+            d.atomic_and([0, 0], m.to(tl.int32))
+        """
         _semantic.descriptor_reduce("and", self, offsets, value)
 
     @builtin
     def atomic_or(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """As atomic_add, with bitwise or; 32- and 64-bit integers."""
+        """As atomic_add, with bitwise or; 32- and 64-bit integers.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(q, [n, n], [n, 1], [16, 16])
+            d.atomic_or([0, 0], m.to(tl.int32))
+        """
         _semantic.descriptor_reduce("or", self, offsets, value)
 
     @builtin
     def atomic_xor(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """As atomic_add, with bitwise exclusive or; 32- and 64-bit integers."""
+        """As atomic_add, with bitwise exclusive or; 32- and 64-bit integers.
+
+        Example::
+
+            d = tl.make_tensor_descriptor(q, [n, n], [n, 1], [16, 16])
+            d.atomic_xor([0, 0], m.to(tl.int32))
+        """
         _semantic.descriptor_reduce("xor", self, offsets, value)
 
     @builtin
     def atomic_max(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """As atomic_add, with the maximum; 32- and 64-bit types (fp16 and bf16 where the target has it)."""
+        """As atomic_add, with the maximum; 32- and 64-bit types (fp16 and bf16 where the target has it).
+
+        Example::
+
+            d = tl.make_tensor_descriptor(out, [n, n], [n, 1], [16, 16])
+            d.atomic_max([0, 0], m)
+        """
         _semantic.descriptor_reduce("max", self, offsets, value)
 
     @builtin
     def atomic_min(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """As atomic_add, with the minimum; 32- and 64-bit types (fp16 and bf16 where the target has it)."""
+        """As atomic_add, with the minimum; 32- and 64-bit types (fp16 and bf16 where the target has it).
+
+        Example::
+
+            d = tl.make_tensor_descriptor(out, [n, n], [n, 1], [16, 16])
+            d.atomic_min([0, 0], m)
+        """
         _semantic.descriptor_reduce("min", self, offsets, value)
