@@ -21,9 +21,13 @@ from tilewright.language.values import tensor
 __all__: list[str] = []
 
 
-def _export(fn: Callable[..., Any], name: str, doc: str) -> None:
+_AS = {t.int32: "k", t.uint32: "k.to(tl.uint32)", t.int64: "k.to(tl.int64)", t.uint64: "k.to(tl.uint64)", t.float32: "x", t.float64: "x.to(tl.float64)"}
+
+
+def _export(fn: Callable[..., Any], name: str, doc: str, types: str, args: str) -> None:
+    """Declare ``name``: ``args`` is how an example calls it with the tensors x, y (fp32) and k (int32)."""
     fn.__name__ = fn.__qualname__ = name
-    fn.__doc__ = doc
+    fn.__doc__ = f"{doc}\n\nTypes: {types}.\n\nExample::\n\n    z = libdevice.{name}({args})\n"
     globals()[name] = builtin(fn)
     __all__.append(name)
 
@@ -67,6 +71,9 @@ def _integers(s: Any, name: str, args: tuple[Any, ...], widths: tuple[int, ...])
     return out
 
 
+_FLOATS = "fp32, fp64; fp16 and bf16 through fp32"
+
+
 def _float_function(name: str, count: int, doc: str, only32: bool = False) -> None:
     def fn(*args: Any, _semantic: Any = None) -> tensor:
         if len(args) != count:
@@ -76,7 +83,7 @@ def _float_function(name: str, count: int, doc: str, only32: bool = False) -> No
             raise _wrong(name, "fp32", out)
         return _semantic.cast(_semantic.extern(name, values, values[0].type.scalar), out)
 
-    _export(fn, name, doc)
+    _export(fn, name, doc, "fp32; fp16 and bf16 through it" if only32 else _FLOATS, ", ".join(["x", "y", "x", "y"][:count]))
 
 
 _UNARY = {
@@ -117,7 +124,7 @@ for _name, _how in {"rd": "down", "ru": "up", "rz": "towards zero"}.items():
     _float_function(f"fma_{_name}", 3, f"x · y + z rounded once, {_how}.")
 
 
-def _primitive(name: str, doc: str, build: Callable[..., tensor]) -> None:
+def _primitive(name: str, doc: str, build: Callable[..., tensor], args: str = "x") -> None:
     """A float function that is made of primitive operations: ``build(semantic, *fp32 or fp64 tensors)``."""
 
     def fn(*args: Any, _semantic: Any = None) -> tensor:
@@ -125,17 +132,17 @@ def _primitive(name: str, doc: str, build: Callable[..., tensor]) -> None:
         result = build(_semantic, *values)
         return _semantic.cast(result, out) if result.type.scalar.is_floating() else result
 
-    _export(fn, name, doc)
+    _export(fn, name, doc, _FLOATS, args)
 
 
 for _name in ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "floor", "ceil"):
     _primitive(_name, f"Elementwise {_name}; as tl.{_name}.", lambda s, x, name=_name: s.unary_math(name, x))
 _primitive("sqrt_rn", "Square root, correctly rounded.", lambda s, x: s.precise("sqrt_rn", x))
-_primitive("div_rn", "x / y, correctly rounded.", lambda s, x, y: s.precise("div_rn", x, y))
+_primitive("div_rn", "x / y, correctly rounded.", lambda s, x, y: s.precise("div_rn", x, y), "x, y")
 _primitive("rcp_rn", "1 / x, correctly rounded.", lambda s, x: s.precise("div_rn", s.constant(1.0, x.type), x))
-_primitive("fma", "x · y + z, rounded once.", lambda s, x, y, z: s.fma(x, y, z))
-_primitive("fma_rn", "x · y + z, rounded once.", lambda s, x, y, z: s.fma(x, y, z))
-_primitive("fdim", "x - y where that is positive, else 0; NaN stays.", lambda s, x, y: s.where(s.less_equal(x, y), 0.0, s.sub(x, y)))
+_primitive("fma", "x · y + z, rounded once.", lambda s, x, y, z: s.fma(x, y, z), "x, y, x")
+_primitive("fma_rn", "x · y + z, rounded once.", lambda s, x, y, z: s.fma(x, y, z), "x, y, x")
+_primitive("fdim", "x - y where that is positive, else 0; NaN stays.", lambda s, x, y: s.where(s.less_equal(x, y), 0.0, s.sub(x, y)), "x, y")
 _primitive("saturatef", "Limited to [0, 1]; NaN gives 0.", lambda s, x: s.clamp(x, 0.0, 1.0))
 _primitive("isnan", "Whether NaN; int1.", lambda s, x: s.not_equal(x, x))
 _primitive("isinf", "Whether infinite; int1.", lambda s, x: s.equal(s.abs(x), float("inf")))
@@ -156,18 +163,32 @@ def _copysign(s: Any, x: tensor, y: tensor) -> tensor:
 
 
 _primitive("signbit", "Whether the sign bit is set; int1.", lambda s, x: s.less_than(_bits(s, x), 0))
-_primitive("copysign", "Magnitude of x with the sign of y.", _copysign)
+_primitive("copysign", "Magnitude of x with the sign of y.", _copysign, "x, y")
 
 
 @builtin
 def abs(x: Any, _semantic: Any = None) -> tensor:  # noqa: A001
-    """Elementwise absolute value of integers or floats."""
+    """Elementwise absolute value of integers or floats.
+
+    Types: integers and floats.
+
+    Example::
+
+        z = libdevice.abs(x)
+    """
     return _semantic.abs(x)
 
 
 @builtin
 def pow(x: Any, y: Any, _semantic: Any = None) -> tensor:  # noqa: A001
-    """x to the power y, of floats; an int32 exponent takes the type of x."""
+    """x to the power y, of floats; an int32 exponent takes the type of x.
+
+    Types: fp32, fp64; fp16 and bf16 through fp32; exponents int32 too.
+
+    Example::
+
+        z = libdevice.pow(x * x, y)
+    """
     s = _semantic
     x_out = None
     if isinstance(y, tensor) and y.type.scalar.is_int():
@@ -192,7 +213,7 @@ def _with_int(name: str, int_first: bool, doc: str) -> None:
         args = [number, value] if int_first else [value, number]
         return s.cast(s.extern(name, args, value.type.scalar), out)
 
-    _export(fn, name, doc)
+    _export(fn, name, doc, f"int32 and {_FLOATS}", "k, x" if int_first else "x, k")
 
 
 _with_int("ldexp", False, "x · 2**n.")
@@ -206,7 +227,7 @@ def _to_int(name: str, result: t.dtype, doc: str) -> None:
         values, _ = _floats(_semantic, name, (x,))
         return _semantic.extern(name, values, result)
 
-    _export(fn, name, doc)
+    _export(fn, name, doc, _FLOATS, "x")
 
 
 _to_int("ilogb", t.int32, "Exponent as an int32.")
@@ -220,7 +241,7 @@ def _bit_function(name: str, same: bool, doc: str) -> None:
         (value,) = _integers(_semantic, name, (x,), (32, 64))
         return _semantic.extern(name, [value], value.type.scalar if same else t.int32)
 
-    _export(fn, name, doc)
+    _export(fn, name, doc, "32- and 64-bit integers", "k")
 
 
 _bit_function("brev", True, "Bits in reverse order.")
@@ -231,13 +252,27 @@ _bit_function("ffs", False, "Position of the lowest set bit, from 1; 0 without a
 
 @builtin
 def byte_perm(x: Any, y: Any, selector: Any, _semantic: Any = None) -> tensor:
-    """Four bytes of the eight of x (low) and y chosen by the nibbles of ``selector``. int32."""
+    """Four bytes of the eight of x (low) and y chosen by the nibbles of ``selector``. int32.
+
+    Types: int32, uint32.
+
+    Example::
+
+        z = libdevice.byte_perm(k, i, 0x3210)
+    """
     return _semantic.extern("byte_perm", _integers(_semantic, "byte_perm", (x, y, selector), (32,)), t.int32)
 
 
 @builtin
 def mulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """High half of the product, signed or unsigned by the type; 32 or 64 bits."""
+    """High half of the product, signed or unsigned by the type; 32 or 64 bits.
+
+    Types: 32- and 64-bit integers.
+
+    Example::
+
+        z = libdevice.mulhi(k, i)
+    """
     s = _semantic
     x, y = s.broadcast(*_integers(s, "mulhi", (x, y), (32, 64)))
     scalar = x.type.scalar
@@ -258,7 +293,7 @@ def _averages(name: str, up: int, doc: str) -> None:
         total = s.add(s.add(s.cast(x, wide), s.cast(y, wide)), up)
         return s.cast(s.shr(total, 1), x.type.scalar)
 
-    _export(fn, name, doc)
+    _export(fn, name, doc, "int32, uint32", "k, i")
 
 
 _averages("hadd", 0, "(x + y) >> 1 without overflow, 32 bits.")
@@ -267,7 +302,14 @@ _averages("rhadd", 1, "(x + y + 1) >> 1 without overflow, 32 bits.")
 
 @builtin
 def mul24(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """Product of the low 24 bits (signed or unsigned by the type), low 32 bits of it."""
+    """Product of the low 24 bits (signed or unsigned by the type), low 32 bits of it.
+
+    Types: int32, uint32.
+
+    Example::
+
+        z = libdevice.mul24(k, i)
+    """
     s = _semantic
     x, y = s.broadcast(*_integers(s, "mul24", (x, y), (32,)))
     return s.mul(s.shr(s.shl(x, 8), 8), s.shr(s.shl(y, 8), 8))
@@ -275,7 +317,14 @@ def mul24(x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def sad(x: Any, y: Any, z: Any, _semantic: Any = None) -> tensor:
-    """|x - y| + z of 32-bit integers."""
+    """|x - y| + z of 32-bit integers.
+
+    Types: int32, uint32.
+
+    Example::
+
+        z = libdevice.sad(k, i, 1)
+    """
     s = _semantic
     x, y = s.broadcast(*_integers(s, "sad", (x, y), (32,)))
     distance = s.sub(s.maximum(x, y), s.minimum(x, y))
@@ -298,7 +347,7 @@ def _float_to_int(name: str, src: t.dtype, dst: t.dtype, mode: str) -> None:
     rounder = {"rn": lambda s, x: s.extern("rint", [x], src), "rd": lambda s, x: s.unary_math("floor", x),
                "ru": lambda s, x: s.unary_math("ceil", x), "rz": lambda s, x: x}[mode]
     _export(lambda x, _semantic=None: _semantic.cast(rounder(_semantic, _only(_semantic, name, x, src)), dst), name,
-            f"{src} to {dst}, rounded {_ROUNDED[mode]}.")
+            f"{src} to {dst}, rounded {_ROUNDED[mode]}.", f"{src} to {dst}", _AS[src])
 
 
 def _int_to_float(name: str, srcs: tuple[t.dtype, ...], dst: t.dtype, mode: str) -> None:
@@ -307,7 +356,7 @@ def _int_to_float(name: str, srcs: tuple[t.dtype, ...], dst: t.dtype, mode: str)
         exact = dst.is_fp64() and srcs[0].int_bitwidth == 32
         return _semantic.cast(x, dst) if mode == "rn" or exact else _semantic.extern(name, [x], dst)
 
-    _export(fn, name, f"{srcs[0]} to {dst}, rounded {_ROUNDED[mode]}.")
+    _export(fn, name, f"{srcs[0]} to {dst}, rounded {_ROUNDED[mode]}.", f"{srcs[0]} to {dst}", _AS[srcs[0]])
 
 
 for _mode in _ROUNDED:
@@ -329,7 +378,7 @@ def _double_to_float(mode: str) -> None:
             return _semantic.cast(x, t.float32, "rtne" if mode == "rn" else "rtz")
         return _semantic.extern(name, [x], t.float32)
 
-    _export(fn, name, f"fp64 to fp32, rounded {_ROUNDED[mode]}.")
+    _export(fn, name, f"fp64 to fp32, rounded {_ROUNDED[mode]}.", "fp64 to fp32", _AS[t.float64])
 
 
 for _mode in _ROUNDED:
@@ -337,7 +386,8 @@ for _mode in _ROUNDED:
 
 
 def _reinterpret(name: str, srcs: tuple[t.dtype, ...], dst: t.dtype) -> None:
-    _export(lambda x, _semantic=None: _semantic.bitcast(_only(_semantic, name, x, *srcs), dst), name, f"The bits of {srcs[0]} as {dst}.")
+    _export(lambda x, _semantic=None: _semantic.bitcast(_only(_semantic, name, x, *srcs), dst), name, f"The bits of {srcs[0]} as {dst}.",
+            f"{srcs[0]} to {dst}", _AS[srcs[0]])
 
 
 _reinterpret("float_as_int", (t.float32,), t.int32)
@@ -350,21 +400,42 @@ _reinterpret("longlong_as_double", (t.int64,), t.float64)
 
 @builtin
 def double2hiint(x: Any, _semantic: Any = None) -> tensor:
-    """The high 32 bits of an fp64, int32."""
+    """The high 32 bits of an fp64, int32.
+
+    Types: fp64 to int32.
+
+    Example::
+
+        z = libdevice.double2hiint(x.to(tl.float64))
+    """
     s = _semantic
     return s.cast(s.shr(s.bitcast(_only(s, "double2hiint", x, t.float64), t.int64), 32), t.int32)
 
 
 @builtin
 def double2loint(x: Any, _semantic: Any = None) -> tensor:
-    """The low 32 bits of an fp64, int32."""
+    """The low 32 bits of an fp64, int32.
+
+    Types: fp64 to int32.
+
+    Example::
+
+        z = libdevice.double2loint(x.to(tl.float64))
+    """
     s = _semantic
     return s.cast(s.bitcast(_only(s, "double2loint", x, t.float64), t.int64), t.int32)
 
 
 @builtin
 def hiloint2double(high: Any, low: Any, _semantic: Any = None) -> tensor:
-    """The fp64 of two int32 halves."""
+    """The fp64 of two int32 halves.
+
+    Types: int32 to fp64.
+
+    Example::
+
+        z = libdevice.hiloint2double(k, i)
+    """
     s = _semantic
     high, low = s.broadcast(_only(s, "hiloint2double", high, t.int32), _only(s, "hiloint2double", low, t.int32))
     wide = s.or_(s.shl(s.cast(high, t.int64), 32), s.cast(s.cast(s.cast(low, t.uint32), t.uint64), t.int64))
