@@ -1,4 +1,5 @@
-"""Write docs/dialects.md from the docstrings of the dialects' ops, types and encodings, and docs/passes.md from the passes'.
+"""Write docs/dialects.md from the docstrings of the dialects' ops, types and encodings, docs/passes.md from the passes', and the names in
+docs/language.md (language_page.py) from the language's.
 
     python docs/generate.py [--check]
 
@@ -13,6 +14,7 @@ import sys
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
 
 def _table_text(text: str | None) -> str:
@@ -60,7 +62,13 @@ def passes_page() -> str:
     return "\n".join(out).rstrip() + "\n"
 
 
-PAGES = {"dialects.md": dialects_page, "passes.md": passes_page}
+def language_page() -> str:
+    import language_page as page
+
+    return page.language_page(HERE / "language.md")
+
+
+PAGES = {"dialects.md": dialects_page, "passes.md": passes_page, "language.md": language_page}
 
 
 def main() -> int:
