@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tilewright.conformance.plugin"]  # of an installed package it is an entry point of pytest
 os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # verify the IR after every pass
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 

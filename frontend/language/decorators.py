@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tilewright.language.const import constexpr
 from tilewright.language.values import current_semantic, tensor
+from tilewright.language.watch import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,11 +23,16 @@ def builtin(fn: F) -> F:
     Anybody may declare one; it takes ``_semantic`` and builds with it.
     """
 
+    owner = "libdevice" if fn.__module__.endswith(".libdevice") else fn.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    told_as = f"{owner}.{fn.__name__}" if owner not in ("", "<locals>") else fn.__name__
+
     @functools.wraps(fn)
     def wrapper(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
         args = tuple([_unwrap(a) for a in args])
         if kwargs:
             kwargs = {k: _unwrap(v) for k, v in kwargs.items()}
+        if Watch.observer is not None:
+            return Watch.observer(told_as, args, kwargs, lambda: fn(*args, **kwargs, _semantic=_semantic or current_semantic()))
         return fn(*args, **kwargs, _semantic=_semantic or current_semantic())
 
     wrapper.__triton_builtin__ = True  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.dialects.errors import TilewrightError, TypeMismatchError
 from tilewright.language.const import constexpr, unwrap
 from tilewright.language.dtypes import block_type, dtype, tuple_type
+from tilewright.language.watch import Watch
 
 _state = threading.local()
 
@@ -158,9 +159,13 @@ class tensor(base_value):
 
 def _install_operators() -> None:
     def binary(method: str, swap: bool) -> Callable[..., Any]:
+        told_as = f"operator {method.strip('_')}"
+
         def operator(self: tensor, other: Any, _semantic: Any = None) -> Any:
             fn = getattr(_semantic or current_semantic(), method)
             other = unwrap(other)
+            if Watch.observer is not None:
+                return Watch.observer(told_as, (self, other), {}, lambda: fn(other, self) if swap else fn(self, other))
             return fn(other, self) if swap else fn(self, other)
 
         return operator

@@ -1,32 +1,27 @@
-"""The target of the suite: TILEWRIGHT_TARGET, else cpu; with TILEWRIGHT_TEST_DEVICE the one on which torch's arrays lie.
-
-TILEWRIGHT_CONFORMANCE_SAMPLE=N:SEED runs at most N cases of each test function, chosen by the seed: what a simulator has time for.
-"""
+"""What the suite's tests need wherever it is run from; its options and its report are plugin.py's."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 import pytest
 
-from conformance import harness
+from tilewright.conformance import harness
+
+os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # verify the IR after every pass
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled kernels are the run's own."""
+    os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)
 def _target(monkeypatch: pytest.MonkeyPatch) -> None:
-    if harness.TARGET:
+    """The target under test is what every launch uses."""
+    if harness.ONLY_INTERPRETER:
+        monkeypatch.delenv("TILEWRIGHT_TARGET", raising=False)
+        monkeypatch.setenv("TILEWRIGHT_INTERPRET", "1")
+    elif harness.TARGET:
         monkeypatch.setenv("TILEWRIGHT_TARGET", harness.TARGET)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    sample = os.environ.get("TILEWRIGHT_CONFORMANCE_SAMPLE")
-    if not sample:
-        return
-    most, _, seed = sample.partition(":")
-    functions: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    chosen = {item for cases in functions.values() for item in sorted(cases, key=lambda i: hashlib.sha256(f"{seed}:{i.nodeid.rpartition('::')[2]}".encode()).digest())[:int(most)]}
-    config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
-    items[:] = [i for i in items if i in chosen]

@@ -1,7 +1,8 @@
 """What the conformance suite stands on: kernels from text, run on the target under test and in the interpreter, compared.
 
-``TILEWRIGHT_TARGET`` picks the target (cpu where it is not set) and ``TILEWRIGHT_TEST_DEVICE=cuda`` puts the arrays on that torch
-device, for a machine that has one. Outputs hold a poison before each run, and lie between guard elements that have to survive it.
+``TILEWRIGHT_TARGET`` picks the target (cpu where it is not set, "interpreter" to run the oracle alone) and ``TILEWRIGHT_TEST_DEVICE=cuda``
+puts the arrays on that torch device, for a machine that has one; the plugin's options set both. Outputs hold a poison before each run, and
+lie between guard elements that have to survive it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.dialects.errors import TilewrightError
+from tilewright.conformance import record
+from tilewright.dialects.errors import TilewrightError, UnsupportedOnTargetError
 from tilewright.runtime.interpreter import InterpretedFunction
 
 DEVICE = os.environ.get("TILEWRIGHT_TEST_DEVICE", "cpu")
 TARGET = os.environ.get("TILEWRIGHT_TARGET", "") or ("cpu" if DEVICE == "cpu" else "")
 ON_GPU = DEVICE != "cpu"
 SIMULATED = TARGET.endswith(":sim")
-ON_CPU = TARGET.split(":")[0] == "cpu"
+ON_CPU = TARGET.split(":")[0] in ("cpu", "interpreter")
+ONLY_INTERPRETER = TARGET == "interpreter"
 
 TORCH = {"int1": torch.bool, "int8": torch.int8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64, "uint8": torch.uint8,
          "uint16": torch.uint16, "uint32": torch.uint32, "uint64": torch.uint64, "fp16": torch.float16, "bf16": torch.bfloat16,
@@ -71,12 +74,16 @@ def module_of(source: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.source_text = text
     return module
 
 
 def kernel_of(source: str, name: str = "kernel") -> Any:
     """The jit function ``name`` of that text."""
-    return getattr(module_of(source), name)
+    module = module_of(source)
+    kernel = getattr(module, name)
+    kernel.module_source = module.source_text  # read by the recorder
+    return kernel
 
 
 # ------------------------------------------------------------------------------------------------------------- data
@@ -187,7 +194,10 @@ def run(kernel: Any, args: Mapping[str, Any], grid: Any = (1,), **options: Any) 
             guarded[name], copies[name] = _guarded(value)
         else:
             copies[name] = value
-    kernel[grid](**copies, **options)
+    if ONLY_INTERPRETER:
+        InterpretedFunction(kernel)[grid](**copies)
+    else:
+        kernel[grid](**copies, **options)
     if ON_GPU:
         torch.cuda.synchronize()
     for name, whole in guarded.items():
@@ -198,6 +208,7 @@ def run(kernel: Any, args: Mapping[str, Any], grid: Any = (1,), **options: Any) 
 
 def interpret(kernel: Any, args: Mapping[str, Any], grid: Any = (1,)) -> dict[str, torch.Tensor]:
     """The same in the interpreter."""
+    record.start(kernel)
     copies = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in args.items()}
     InterpretedFunction(kernel)[grid](**copies)
     return {n: v for n, v in copies.items() if isinstance(v, torch.Tensor)}
@@ -249,29 +260,50 @@ def expressions(table: Sequence[Any], inputs: Mapping[str, torch.Tensor], setup:
             {indent.join(f"attempt(lambda: {text})" for text, _ in rows)}
         """)
     interpret(probe.kernel, {f"p{x}": v for x, v in inputs.items()})
+    if record.Recorder.current is not None:  # what the probe used is seen again in the run
+        record.Recorder.current.drop()
     legal = [(f"o{k}", text, type, how) for k, ((text, how), type) in enumerate(zip(rows, probe.types)) if type is not None]
     if not legal:
         return 0
+    failures: list[str] = []
+    _run_expressions(legal, inputs, loads, options, failures)
+    assert not failures, "\n".join(failures)
+    return len(legal)
+
+
+def _run_expressions(legal: list[Any], inputs: Mapping[str, torch.Tensor], loads: list[str], options: Mapping[str, Any], failures: list[str]) -> None:
+    """One kernel of all; where the target refuses it and a recorder listens, halves of it, so that the report names what was refused."""
+    n = next(iter(inputs.values())).numel()
     outputs = {o: poisoned(type, n) for o, _, type, _ in legal}
-    source = f"""
+    indent = "\n            "
+    kernel = kernel_of(f"""
         @triton.jit
-        def kernel({parameters}, {', '.join(outputs)}):
+        def kernel({', '.join(f'p{x}' for x in inputs)}, {', '.join(outputs)}):
             i = tl.arange(0, {n})
             {indent.join(loads)}
             {indent.join(f"tl.store({o} + i, {text})" for o, text, _, _ in legal)}
-        """
-    kernel = kernel_of(source)
+        """)
     args = {**{f"p{x}": v for x, v in inputs.items()}, **outputs}
     reference = interpret(kernel, args)
-    got = run(kernel, args, **options)
-    failures = []
+    try:
+        got = run(kernel, args, **options)
+    except UnsupportedOnTargetError as refusal:
+        recorder = record.Recorder.current
+        if recorder is None:
+            raise
+        if len(legal) == 1:
+            recorder.refuse(refusal.message)
+            return
+        recorder.drop()
+        half = len(legal) // 2
+        _run_expressions(legal[:half], inputs, loads, options, failures)
+        _run_expressions(legal[half:], inputs, loads, options, failures)
+        return
     for o, text, type, how in legal:
         try:
             assert_same(got[o], reference[o], what=f"{text} : {type} ({', '.join(f'{x}: {v.dtype}' for x, v in inputs.items())})", inputs=list(inputs.values()), **how)
         except AssertionError as error:
             failures.append(str(error))
-    assert not failures, "\n".join(failures)
-    return len(legal)
 
 
 __all__ = ["ALL", "DEVICE", "FLOATS", "INTS", "ON_CPU", "ON_GPU", "SIMULATED", "TARGET", "TORCH", "TilewrightError", "UINTS", "WIDTH", "assert_same", "compare",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from conformance.harness import TORCH, poisoned, random_array, rng_of, tl_name
+from tilewright.conformance.harness import TORCH, poisoned, random_array, rng_of, tl_name
 
 _TYPES = ("int32", "int32", "fp32", "fp32", "fp16", "bf16", "int8", "int64", "uint8", "fp64", "int16", "uint32")
 _EXACT = {"fp16": 2**11, "bf16": 2**8, "fp32": 2**24, "fp64": 2**53}

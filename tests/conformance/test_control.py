@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.harness import compare, poisoned, random_array, rng_of
+from tilewright.conformance.harness import compare, poisoned, random_array, rng_of
 
 # name → (source of `kernel(p, o, n, m)`, which fills o[0:64]); p holds 256 small int32
 KERNELS = {

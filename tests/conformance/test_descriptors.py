@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import (
+from tilewright.conformance.harness import (
     DEVICE,
     ON_CPU,
     ON_GPU,

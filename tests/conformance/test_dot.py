@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from conformance.harness import ON_CPU, SIMULATED, TARGET, TORCH, compare, poisoned, random_array, rng_of
+from tilewright.conformance.harness import ON_CPU, SIMULATED, TARGET, TORCH, compare, poisoned, random_array, rng_of
 
 _BLOCKS = [(16, 16, 16), (1, 16, 32), (16, 8, 16), (2, 4, 8), (32, 16, 64), (64, 32, 16), (16, 64, 32), (4, 64, 16), (64, 16, 8), (32, 32, 1), (1, 1, 1), (64, 64, 64), (128, 16, 32)]
 _ACCUMULATED = {"int8": "int32", "fp64": "fp64"}

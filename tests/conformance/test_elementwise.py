@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import (
+from tilewright.conformance.harness import (
     ALL,
     FLOATS,
     INTS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import (
+from tilewright.conformance.harness import (
     ALL,
     ON_CPU,
     SIMULATED,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.harness import SIMULATED, compare
-from conformance.random_kernels import Program
+from tilewright.conformance.harness import SIMULATED, compare
+from tilewright.conformance.random_kernels import Program
 
 _QUICK = 20 if SIMULATED else 60
 

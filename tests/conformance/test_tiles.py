@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import ALL, SIMULATED, compare, poisoned, random_array, rng_of
+from tilewright.conformance.harness import ALL, SIMULATED, compare, poisoned, random_array, rng_of
 
 SHAPES = [(1,), (2,), (32,), (256,), (1, 1), (1, 32), (32, 1), (4, 8), (16, 64), (64, 4), (64, 64), (1, 1, 1), (2, 4, 8), (8, 1, 16), (16, 8, 2), (4, 1, 1)]
 CASES = [(s, a) for s in SHAPES for a in range(len(s))]
