@@ -11,6 +11,7 @@ Hints are discardable attributes: ``tt.divisibility`` (i32) on function argument
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Optional
 
 from tilewright.dialects._mlir import ext, ir
@@ -31,23 +32,24 @@ INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
 MAX_VALUES = 8  # operands or results of an op with several_types
+MAX_MAPPED = 64  # values that a map_elementwise's region returns: its results, each ``pack`` times
 
 
-def segment_sizes(operands: int, results: int | None = None) -> dict[str, Any]:
-    """The attributes every op with several_types carries: operandSegmentSizes (MAX_VALUES slots, the first ``operands`` of them
+def segment_sizes(operands: int, results: int | None = None, slots: int = MAX_VALUES) -> dict[str, Any]:
+    """The attributes every op with several_types carries: operandSegmentSizes (``slots`` slots, the first ``operands`` of them
     filled) and, with ``results`` (reduce, scan, elementwise_inline_asm), resultSegmentSizes likewise."""
-    if max(operands, results or 0) > MAX_VALUES:
-        raise ValueError(f"{max(operands, results or 0)} values given to an op that takes at most {MAX_VALUES}")
+    if max(operands, results or 0) > slots:
+        raise ValueError(f"{max(operands, results or 0)} values given to an op that takes at most {slots}")
     sizes = {"operandSegmentSizes": operands}
     if results is not None:
         sizes["resultSegmentSizes"] = results
-    return {name: ir.DenseI32ArrayAttr.get([1] * n + [0] * (MAX_VALUES - n)) for name, n in sizes.items()}
+    return {name: ir.DenseI32ArrayAttr.get([1] * n + [0] * (slots - n)) for name, n in sizes.items()}
 
 
-def several_types(op_class: Any) -> Any:
+def several_types(op_class: Any, slots: int = MAX_VALUES) -> Any:
     """Decorator of ops whose variadic operands (and results) have unlike types, as argmax reduces floats beside integers.
 
-    IRDL gives all values of one variadic operand one type. So it is told of MAX_VALUES optional ones, each with its own
+    IRDL gives all values of one variadic operand one type. So it is told of ``slots`` optional ones, each with its own
     constraint, and the op carries ``segment_sizes``. ``op.operands`` and ``op.results`` list the values as ever; the field
     (``srcs``, ``results_``) only documents.
     """
@@ -55,13 +57,13 @@ def several_types(op_class: Any) -> Any:
     def emit() -> None:
         irdl = ext.irdl
         operands, attrs, results, regions = ext.partition_fields(op_class._fields)
-        optional = [irdl.Variadicity.optional] * MAX_VALUES
+        optional = [irdl.Variadicity.optional] * slots
         with ir.InsertionPoint(irdl.operation_(op_class._op_name).body):
-            irdl.operands_([irdl.any() for _ in optional], [f"{operands[0].name}{i}" for i in range(MAX_VALUES)], optional)
+            irdl.operands_([irdl.any() for _ in optional], [f"{operands[0].name}{i}" for i in range(slots)], optional)
             if attrs:
                 irdl.attributes_([irdl.any() for _ in attrs], [a.name for a in attrs])
             if results and results[0].variadicity == irdl.Variadicity.variadic:
-                irdl.results_([irdl.any() for _ in optional], [f"result{i}" for i in range(MAX_VALUES)], optional)
+                irdl.results_([irdl.any() for _ in optional], [f"result{i}" for i in range(slots)], optional)
             elif results:
                 irdl.results_([irdl.any()], [results[0].name], [irdl.Variadicity.single])
             if regions:
@@ -488,6 +490,26 @@ class ScanOp(TT.Operation, name="scan", traits=[Pure]):
 @several_types
 class ScanReturnOp(TT.Operation, name="scan_return", traits=[IsTerminator]):
     """Ends a scan combiner."""
+
+    values: Sequence[ext.Operand[Any]]
+
+
+@several_types
+class MapElementwiseOp(TT.Operation, name="map_elementwise", traits=[Pure]):
+    """The region, a function of scalars without effects, called for every ``pack`` elements of the operands (tensors of one shape).
+
+    Its arguments are ``pack`` elements of the first operand, then of the second, …; map_elementwise_return hands on as many of each
+    result. Which elements are called together is not specified; where they do not divide by ``pack``, one of them is given again."""
+
+    results_: Sequence[ext.Result[Any]]
+    pack: IntegerAttr
+    srcs: Sequence[ext.Operand[Any]]
+    function: ext.Region
+
+
+@partial(several_types, slots=MAX_MAPPED)
+class MapElementwiseReturnOp(TT.Operation, name="map_elementwise_return", traits=[IsTerminator]):
+    """Ends the region of a map_elementwise."""
 
     values: Sequence[ext.Operand[Any]]
 

@@ -30,6 +30,10 @@ MEMORY_OPS = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 SOURCES = frozenset(("tt.splat", "tt.make_range", "arith.constant"))
 
 
+# not elementwise, but with one encoding for all tensors too
+ALIKE = frozenset(("tt.broadcast", "tt.scan", "tt.map_elementwise"))
+
+
 def is_elementwise(name: str) -> bool:
     """Whether all tensors of the op share one encoding (memory ops included)."""
     return name in _ELEMENTWISE_TT or (name != "arith.constant" and name.startswith(("arith.", "math.")))
@@ -159,7 +163,7 @@ def forward(node: Node, operand: int, encoding: Any) -> Any:
     For ops whose results do not follow their operands (dot, loads into shared memory, …) None too.
     """
     name = node.name
-    if is_elementwise(name) or name in ("tt.broadcast", "tt.scan"):
+    if is_elementwise(name) or name in ALIKE:
         return encoding
     shape = type_info(node.operands[operand].type).shape
     assert shape is not None
@@ -189,7 +193,7 @@ def backward(node: Node, encoding: Any) -> list[Any] | None:
     if name in SOURCES:
         return [None] * len(node.operands)
     infos = [type_info(v.type) for v in node.operands]
-    if is_elementwise(name) or name in ("tt.broadcast", "tt.scan"):
+    if is_elementwise(name) or name in ALIKE:
         return [encoding if t.shape is not None else None for t in infos]
     if name == "tt.expand_dims":
         return [slice_of(node.int_attr("axis"), encoding)]

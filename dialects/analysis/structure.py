@@ -17,9 +17,9 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.dots import is_dot
 from tilewright.dialects.errors import TilewrightError
 
-_TERMINATORS = frozenset(("scf.yield", "scf.condition", "tt.reduce_return", "tt.scan_return", "func.return"))
+_TERMINATORS = frozenset(("scf.yield", "scf.condition", "tt.reduce_return", "tt.scan_return", "tt.map_elementwise_return", "func.return"))
 # ops known to have regions whose blocks end in one of the terminators above
-_REGION_OPS = frozenset(("func.func", "scf.for", "scf.if", "scf.while", "tt.reduce", "tt.scan"))
+_REGION_OPS = frozenset(("func.func", "scf.for", "scf.if", "scf.while", "tt.reduce", "tt.scan", "tt.map_elementwise"))
 
 _concurrent: dict[str, int] = {}
 
@@ -408,7 +408,7 @@ def erase_dead(function: Function, pure: Iterable[str] | None = None) -> int:
 
 _PURE_TT = frozenset("tt." + n for n in (
     "get_program_id get_num_programs make_range splat unsplat broadcast expand_dims reshape trans join split cat addptr dot "
-    "reduce scan gather histogram bitcast int_to_ptr ptr_to_int fp_to_fp precise_sqrt precise_divf mulhiui clampf "
+    "reduce scan map_elementwise gather histogram bitcast int_to_ptr ptr_to_int fp_to_fp precise_sqrt precise_divf mulhiui clampf "
     "make_tensor_descriptor").split())
 _PURE_TTG = frozenset(("ttg.convert_layout", "ttg.memdesc_index", "ttg.memdesc_subslice", "ttg.memdesc_trans"))
 

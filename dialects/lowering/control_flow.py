@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from tilewright.dialects._mlir import ir
 from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW, LoweringContext, SharedMemory
 from tilewright.dialects.lowering.registry import lowers
 
@@ -196,15 +197,11 @@ def lower_while(ctx: LoweringContext, op: Any) -> list[Any]:
     return passed
 
 
-def combiner(ctx: LoweringContext, node: Any) -> Any:
-    """A function that inlines the combiner region of a reduce or scan.
-
-    ``combine(accumulators, elements)``: each a list of n register lists (one an operand of the reduce), combined register by
-    register; returns n register lists. A region with control flow is inlined once a register.
-    """
+def inliner(ctx: LoweringContext, node: Any) -> Any:
+    """A function that lowers the op's region once, its arguments being the registers given (a list an argument), and returns those of
+    the values that the region ends with. Several registers an argument are for regions without control flow."""
     region = node.regions[0]
     args, ops = region.args, region.ops
-    simple = not any(inner.regions for inner in ops)
 
     def inline(inputs: list[list[Any]]) -> list[list[Any]]:
         saved = ctx.node
@@ -216,6 +213,44 @@ def combiner(ctx: LoweringContext, node: Any) -> Any:
         ctx.node = saved
         ctx.b.loc = location
         return results
+
+    return inline
+
+
+@lowers("tt.map_elementwise")
+def lower_map_elementwise(ctx: LoweringContext, op: Any) -> list[Any]:
+    """The region once for every ``pack`` registers; the last of them again where they do not divide."""
+    node = ctx.node
+    pack = ir.IntegerAttr(op.attributes["pack"]).value
+    operands = ctx.operands(op)
+    count = max(map(len, operands))
+    operands = [o if len(o) == count else o * count for o in operands]
+    inline = inliner(ctx, node)
+    starts = list(range(0, count, pack))
+    out: list[list[Any]] = [[] for _ in op.results]
+
+    def put(results: list[list[Any]], number: int) -> None:
+        for i, registers in enumerate(out):
+            registers += [r[number if len(r) > 1 else 0] for r in results[i * pack:(i + 1) * pack]]
+
+    if any(inner.regions for inner in node.regions[0].ops):
+        for start in starts:
+            put(inline([[o[min(start + j, count - 1)]] for o in operands for j in range(pack)]), 0)
+    else:
+        results = inline([[o[min(start + j, count - 1)] for start in starts] for o in operands for j in range(pack)])
+        for number in range(len(starts)):
+            put(results, number)
+    return [registers[:count] for registers in out]
+
+
+def combiner(ctx: LoweringContext, node: Any) -> Any:
+    """A function that inlines the combiner region of a reduce or scan.
+
+    ``combine(accumulators, elements)``: each a list of n register lists (one an operand of the reduce), combined register by
+    register; returns n register lists. A region with control flow is inlined once a register.
+    """
+    simple = not any(inner.regions for inner in node.regions[0].ops)
+    inline = inliner(ctx, node)
 
     def combine(accumulators: list[list[Any]], elements: list[list[Any]]) -> list[list[Any]]:
         count = len(accumulators[0])

@@ -161,7 +161,7 @@ def _ends_branch(node: Node) -> bool:
 def _in_combiner(node: Node) -> bool:
     parent = node.parent
     while parent is not None:
-        if parent.name in ("tt.reduce", "tt.scan"):
+        if parent.name in ("tt.reduce", "tt.scan", "tt.map_elementwise"):
             return True
         parent = parent.parent
     return False

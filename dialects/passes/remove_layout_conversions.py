@@ -507,7 +507,7 @@ class _Assigner:
         self.decide_region(self.f.body)
         nodes = list(self.f.nodes())
         for node in nodes:
-            if node.name == _CONVERT or node.name in ("scf.yield", "tt.reduce_return", "tt.scan_return", "scf.condition"):
+            if node.name == _CONVERT or node.name in ("scf.yield", "tt.reduce_return", "tt.scan_return", "tt.map_elementwise_return", "scf.condition"):
                 continue
             if node.name in _LOOPS or node.name == "scf.if":
                 continue

@@ -55,7 +55,7 @@ def check(node: Node) -> None:
     broken = _checks[name](node) if name in _checks else None
     if broken is not None:
         _fail(node, broken)
-    if rules.is_elementwise(name) or name in ("tt.broadcast", "tt.scan"):
+    if rules.is_elementwise(name) or name in rules.ALIKE:
         if any(t.encoding != tensors[0].encoding for t in tensors):
             _fail(node, "all tensors of this op have one encoding")
     elif name == "arith.constant":

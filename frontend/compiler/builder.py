@@ -49,6 +49,12 @@ class Builder(ABC):
         arrays, since all that a combiner may use is elementwise.
         """
 
+    @abstractmethod
+    def map_op(self, operands: Sequence[Handle], tile: Any, scalar_types: Sequence[Any], pack: int,
+               function: Callable[[list[Handle]], tuple[list[Handle], list[Any]]]) -> tuple[list[Handle], list[Any]]:
+        """"tt.map_elementwise" on operands of the block_type ``tile``'s shape. ``function`` takes ``pack`` scalar handles of each operand
+        in turn and gives as many of each result, with their types; returned are the results and their element types."""
+
     def set_hint(self, handle: Handle, name: str, values: Sequence[int]) -> None:
         """Promise ``name`` ("tt.divisibility", "tt.contiguity", "tt.constancy"), one value a dim, of a value. Default: ignored."""
         return None

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.compiler.builder import Builder, Handle
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.errors import TypeMismatchError
+from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import dtypes as t
 
 _CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6, "ule": 7, "ugt": 8, "uge": 9}
@@ -25,6 +25,10 @@ _SEGMENTED = {"tt.load": 3, "tt.store": 3, "tt.atomic_rmw": 3, "tt.histogram": 2
 _SEVERAL_TYPES = frozenset(("tt.print", "tt.extern_elementwise", "tt.elementwise_inline_asm"))
 _FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8E4M3FN", "fp8e5": "f8E5M2", "fp8e4b8": "f8E4M3FNUZ",
            "fp8e5b16": "f8E5M2FNUZ"}
+
+
+# ops that touch memory or the outside: not in the function of a map_elementwise
+_EFFECTS = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.print", "tt.assert", "tt.debug_barrier"))
 
 
 class MLIRBuilder(Builder):
@@ -151,6 +155,50 @@ class MLIRBuilder(Builder):
         finally:
             self.ip, self.constants_at, self._constants = saved
         return list(made.results)
+
+    def map_op(self, operands: Sequence[Handle], tile: Any, scalar_types: Sequence[Any], pack: int,
+               function: Callable[[list[Handle]], tuple[list[Handle], list[Any]]]) -> tuple[list[Handle], list[Any]]:
+        # the region first, since only then are the results' types known; its holder stands in the module meanwhile
+        holder = ir.Operation.create("scf.if", regions=1, loc=self.loc, ip=self.ip)
+        scalars = [self.type(s) for s in scalar_types for _ in range(pack)]
+        block = ir.Block.create_at_start(holder.regions[0], scalars, [self.loc] * len(scalars))
+        saved = self.ip, self.constants_at, self._constants
+        self.ip = ir.InsertionPoint(block)
+        self.constants_at, self._constants = self.ip, {}
+        try:
+            outs, types = function(list(block.arguments))
+            if len(outs) > tt.MAX_MAPPED or len(types) > tt.MAX_VALUES or len(operands) > tt.MAX_VALUES:
+                raise UnsupportedLanguageConstruct(f"map_elementwise takes up to {tt.MAX_VALUES} tensors and gives up to {tt.MAX_VALUES}, "
+                                                   f"{tt.MAX_MAPPED} values a call; here {len(operands)} and {len(types)}, {len(outs)} a call")
+            ir.Operation.create("tt.map_elementwise_return", operands=list(outs), attributes=tt.segment_sizes(len(outs), None, tt.MAX_MAPPED),
+                                loc=self.loc, ip=self.ip)
+        finally:
+            self.ip, self.constants_at, self._constants = saved
+        self._only_computes(block)
+        made = ir.Operation.create("tt.map_elementwise", results=[self.type(tile.with_element_ty(r)) for r in types], operands=list(operands),
+                                   attributes={"pack": self.attr("", "pack", pack)} | tt.segment_sizes(len(operands), len(types)), regions=1,
+                                   loc=self.loc, ip=self.ip)
+        block.append_to(made.regions[0])
+        holder.erase()
+        return list(made.results), types
+
+    @staticmethod
+    def _only_computes(block: Any) -> None:
+        """The function of a map_elementwise is called as often as a target likes, so it may not touch memory or print."""
+        found: list[str] = []
+
+        def visit(op: Any) -> Any:  # an error raised in here would lose its class
+            if op.name in _EFFECTS or op.name.startswith("tt.descriptor_"):
+                found.append(f"the function of map_elementwise may only compute with scalars; it uses {op.name}. Load before it, and store, "
+                             "print and check what it returns")
+            elif any(isinstance(v.type, ir.RankedTensorType) for v in (*op.operands, *op.results)):
+                found.append(f"the function of map_elementwise works on scalars; it makes or uses a tensor ({op.name})")
+            return ir.WalkResult.ADVANCE
+
+        for op in block.operations:
+            op.operation.walk(visit)
+        if found:
+            raise UnsupportedLanguageConstruct(found[0])
 
     def set_hint(self, handle: Handle, name: str, values: Sequence[int]) -> None:
         owner = handle.owner

@@ -724,7 +724,14 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def map_elementwise(scalar_fn: Callable[..., Any], *args: Any, pack: int = 1, _semantic: Any = None) -> Any:
-    """Call ``scalar_fn``, which may only use elementwise operations, on whole tensors at once.
+    """Call ``scalar_fn`` with the elements of the tensors ``args``, one element of each a call; branches and loops in it run only where
+    an element needs them.
+
+    ``args``: tensors or scalars, broadcast to one shape. ``scalar_fn``: a jit function of scalars that only computes (no memory, no
+    printing) and returns one scalar or a tuple of several. ``pack`` (constexpr int): how many elements a call works on; it then takes
+    ``pack`` scalars of the first tensor, then of the second, …, and returns a tuple of ``pack`` scalars of the first result, then of
+    the second, …. Which elements share a call is not specified. Returns a tensor, or a tuple of tensors where ``scalar_fn`` returns a
+    tuple. Raises TypeMismatchError where what it returns does not fit ``pack``, UnsupportedLanguageConstruct where it does more than compute.
 
     Types: any.
 
@@ -736,9 +743,8 @@ def map_elementwise(scalar_fn: Callable[..., Any], *args: Any, pack: int = 1, _s
 
         z = tl.map_elementwise(step, x, y)
     """
-    if pack != 1:
-        raise UnsupportedLanguageConstruct("map_elementwise takes pack=1 only")
-    return _semantic.call(scalar_fn, *args)
+    results, many = _semantic.map_elementwise(lambda *scalars: _semantic.call(scalar_fn, *scalars), args, pack)
+    return tuple(results) if many else results[0]
 
 
 # -- hints and debugging -----------------------------------------------------------------------------------------------

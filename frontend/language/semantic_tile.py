@@ -206,6 +206,44 @@ class TileSemantic(MemorySemantic):
         at = self.axis(values[0], axis, what)
         return self._region("tt.scan", values, [v.type for v in values], {"axis": at, "reverse": bool(unwrap(reverse))}, combine, what)
 
+    def map_elementwise(self, function: Callable[..., Any], values: Sequence[Any], pack: int) -> tuple[list[tensor], bool]:
+        """``function`` of scalars over tensors, which are broadcast; (results, whether it returned a tuple)."""
+        pack = unwrap(pack)
+        if not isinstance(pack, int) or isinstance(pack, bool) or pack < 1:
+            raise TypeMismatchError(f"pack is how many elements the function of map_elementwise takes at a time, at least 1, not {describe(pack)}")
+        if not values:
+            raise TypeMismatchError("map_elementwise takes at least one tensor")
+        values = [self.to_tensor(v) for v in values]
+        for _ in range(2):  # the first takes every shape on, the others then take its
+            for i in range(1, len(values)):
+                values[0], values[i] = self.broadcast(values[0], values[i])
+        many = False
+
+        def body(handles: list[Any]) -> tuple[list[Any], list[Any]]:
+            nonlocal many
+            scalars = [v.type.scalar for v in values for _ in range(pack)]
+            out = function(*(tensor(h, s) for h, s in zip(handles, scalars)))
+            many = isinstance(out, (tuple, list, tl_tuple))
+            outs = [self.to_tensor(o) for o in (out if many else [out])]
+            if not outs or len(outs) % pack:
+                raise TypeMismatchError(f"with pack={pack} the function of map_elementwise returns {pack} values of each result, not {len(outs)} "
+                                        "in all")
+            types = [o.type for o in outs[::pack]]
+            for i, o in enumerate(outs):
+                if o.type.is_block():
+                    raise TypeMismatchError(f"the function of map_elementwise returns scalars, not {o.type}")
+                if o.type != types[i // pack]:
+                    raise TypeMismatchError(f"the function of map_elementwise returns {types[i // pack]} and {o.type} for the {pack} elements of "
+                                            "one result; cast them to one type")
+            return [o.handle for o in outs], types
+
+        if not values[0].type.is_block():  # scalars: one call
+            handles, types = body([v.handle for v in values for _ in range(pack)])
+            return [tensor(h, type) for h, type in zip(handles[::pack], types)], many
+        tile = values[0].type
+        handles, types = self.builder.map_op([v.handle for v in values], tile, [v.type.scalar for v in values], pack, body)
+        return [tensor(h, tile.with_element_ty(type)) for h, type in zip(handles, types)], many
+
     # -- dot -------------------------------------------------------------------------------------------------------
     def dot(self, a: Any, b: Any, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None, max_num_imprecise_acc: Any = None,
             out_dtype: Any = t.float32) -> tensor:

@@ -108,6 +108,26 @@ class NumpyBuilder(Builder):
         return [Cell(np.moveaxis(o, 0, axis), t) for o, t in zip(outs, result_types)]
 
 
+    def map_op(self, operands: Sequence[Cell], tile: Any, scalar_types: Sequence[Any], pack: int,
+               function: Callable[[list[Cell]], tuple[list[Cell], list[Any]]]) -> tuple[list[Cell], list[Any]]:
+        flat = [np.broadcast_to(o.data, shape_of(tile)).reshape(-1) for o in operands]
+        count = flat[0].size
+        calls = []
+        for start in range(0, count, pack):
+            places = [min(start + j, count - 1) for j in range(pack)]
+            calls.append(function([Cell(x[p], s) for x, s in zip(flat, scalar_types) for p in places]))
+        types = calls[0][1]
+        for _, others in calls:
+            if others != types:
+                raise InterpreterError(f"the function of map_elementwise gives {', '.join(map(str, types))} for some elements and "
+                                       f"{', '.join(map(str, others))} for others; cast what it returns to one type")
+        outs = []
+        for i, type in enumerate(types):
+            data = np.array([handles[i * pack + j].data.reshape(()) for handles, _ in calls for j in range(pack)][:count])
+            outs.append(Cell(data.astype(held_dtype(type)).reshape(shape_of(tile)), tile.with_element_ty(type)))
+        return outs, types
+
+
 Special = Callable[[NumpyBuilder, Sequence[Any], Sequence[Any], dict[str, Any]], Sequence[Any]]
 
 

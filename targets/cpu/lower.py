@@ -28,7 +28,7 @@ WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.
 
 
 # ops that evaluate all their operands in one loop
-_ONE_LOOP = {"tt.store", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas"}
+_ONE_LOOP = {"tt.store", "tt.reduce", "tt.scan", "tt.map_elementwise", "tt.atomic_rmw", "tt.atomic_cas"}
 _LANEWISE = {"tt.fp_to_fp", "tt.clampf", "tt.bitcast", "tt.precise_divf", "tt.precise_sqrt", "tt.mulhiui", "tt.int_to_ptr", "tt.ptr_to_int",
              "tt.extern_elementwise"}
 

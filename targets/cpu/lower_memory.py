@@ -11,6 +11,7 @@ from tilewright.targets.cpu.lower import WRITES, TileLowering, lowers
 from tilewright.targets.cpu.lower_elementwise import element_of, from_storage, storage_type, to_storage
 from tilewright.targets.cpu.tiles import Buffer, Lazy, Tile, each, width
 
+_PURE_REGIONS = ("tt.reduce", "tt.scan", "tt.map_elementwise")  # their regions only compute
 _ORDERING = {"relaxed": 2, "acquire": 4, "release": 5, "acq_rel": 6}
 _RMW = {"xchg": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "fadd": 11}
 
@@ -248,7 +249,7 @@ def _may_wait(lo: TileLowering, op: Any) -> bool:
     sink = next(iter(sinks))[0]
     if sink.name in WRITES and not _disjoint(op.operands[0], sink):
         return False
-    if len(sink.regions) and sink.name not in ("tt.reduce", "tt.scan") and sink.name != "scf.for":
+    if len(sink.regions) and sink.name not in _PURE_REGIONS and sink.name != "scf.for":
         return False
     return not _writes_between(op, sink)
 
@@ -339,7 +340,7 @@ def forget_order() -> None:
 def _may_write(op: Any) -> bool:
     if op.name in WRITES:
         return True
-    if not len(op.regions) or op.name in ("tt.reduce", "tt.scan"):
+    if not len(op.regions) or op.name in _PURE_REGIONS:
         return False
     found: list[bool] = []
 

@@ -17,7 +17,7 @@ def run(module: Any, ctx: PassContext) -> None:
     math, vector and llvm ops, and ``@NAME__grid(slots, begin, end, grid x, y, z, scratch)``, which takes the kernel's
     arguments from 8-byte slots and runs programs begin ≤ id < end, x fastest. ctx.metadata gets ``scratch_bytes`` (a
     program's) and ``messages`` (the texts of prints and assertions)."""
-    from tilewright.targets.cpu import lower_dot, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
+    from tilewright.targets.cpu import lower_dot, lower_map, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
     from tilewright.targets.cpu.loop_builder import LoopBuilder
     from tilewright.targets.cpu.lower import TileLowering
     from tilewright.targets.cpu.lower_control import block_ops

@@ -38,7 +38,7 @@ from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, SLOT_AGE, Al
 from tilewright.dialects.analysis.structure import Function, Node, Region, functions, type_info
 from tilewright.targets.nvidia.dialect.effects import DOT, DOT_WAIT
 
-_COMBINERS = ("tt.reduce", "tt.scan")
+_COMBINERS = ("tt.reduce", "tt.scan", "tt.map_elementwise")
 # take a buffer and write nothing to it
 _ONLY_READ = frozenset((DOT, DOT_WAIT, "ttg.local_load", "ttg.memdesc_index", "ttg.memdesc_subslice", "ttg.memdesc_trans",
                         "ttg.async_commit_group", "ttg.async_wait"))
