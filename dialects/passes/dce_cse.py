@@ -109,7 +109,9 @@ def _live(function: Function) -> tuple[set[Any], set[int]]:
         elif node.name == "scf.if":
             use(node.operands[0])
         elif node.name == "scf.while":
-            use(node.regions[0].ops[-1].operands[0])  # its condition
+            for end in (node, node.regions[0].ops[-1], node.regions[1].ops[-1]):  # all that it carries, for it is not rebuilt
+                for v in end.operands:
+                    use(v)
         elif node.name not in ("scf.yield", "scf.condition") and block_region_of(node.name) is None:
             for v in node.operands:
                 use(v)

@@ -15,6 +15,7 @@ from typing import Any
 from tilewright.compiler.codegen_base import (
     Bind,
     Frame,
+    Jumping,
     Lambda,
     Returning,
     Undefined,
@@ -26,7 +27,7 @@ from tilewright.compiler.codegen_base import (
     static_value,
     wrap,
 )
-from tilewright.compiler.codegen_control import ControlGenerator
+from tilewright.compiler.codegen_jumps import JumpGenerator
 from tilewright.compiler.mlir_builder import MLIRBuilder
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import (
@@ -45,7 +46,7 @@ from tilewright.language.values import tuple as tl_tuple
 _DEEPEST = 60  # nested calls; more is a recursion in disguise and would exhaust Python's stack
 
 
-class CodeGenerator(ControlGenerator):
+class CodeGenerator(JumpGenerator):
     """Generates one kernel."""
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -357,6 +358,7 @@ def _dispatch() -> dict[type, Any]:
     table[ast.GeneratorExp] = CodeGenerator.visit_ListComp
     table[Bind] = CodeGenerator.visit_Bind
     table[Returning] = CodeGenerator.visit_Returning
+    table[Jumping] = CodeGenerator.visit_Jumping
     return table
 
 

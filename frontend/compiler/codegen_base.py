@@ -58,7 +58,7 @@ def function_of(fn: Any) -> Function:
 class Frame:
     """One call of a function that is being inlined (or the kernel itself)."""
 
-    __slots__ = ("fn", "info", "scope", "globals", "nonlocals", "callsite", "locations", "ret", "defining")
+    __slots__ = ("fn", "info", "scope", "globals", "nonlocals", "callsite", "locations", "ret", "loop")
 
     def __init__(self, fn: Any, info: Function, scope: dict[str, Any], callsite: Any, nonlocals: dict[str, Any] | None = None):
         self.fn = fn
@@ -68,6 +68,7 @@ class Frame:
         self.callsite = callsite
         self.locations: dict[int, Any] = {}
         self.ret: Any = None
+        self.loop: Loop | None = None  # the innermost one around the current statement whose body holds jumps
         if nonlocals is None:
             nonlocals = {}
             code = fn.fn.__code__
@@ -77,6 +78,15 @@ class Frame:
                 except ValueError:  # not assigned yet
                     continue
         self.nonlocals = nonlocals
+
+
+class Loop:
+    """A loop with jumps. ``carried``: the variables of before it that its body assigns (None: all that the body assigns live on).
+    ``unset``: names that hold no value of the user's on some path, because that path skips their assignment."""
+
+    def __init__(self, carried: set[str] | None):
+        self.carried = carried
+        self.unset: set[str] = set()
 
 
 class Undefined:
@@ -108,6 +118,10 @@ class Returning(ast.stmt):
     def __init__(self, statement: Any, rest: Sequence[ast.stmt]):
         self.statement, self.rest = statement, list(rest)
         self.lineno, self.col_offset = statement.lineno, statement.col_offset
+
+
+class Jumping(Returning):
+    """An ``if`` in a loop's body that holds a jump, together with the statements that follow it in the body."""
 
 
 def is_jit(value: Any) -> bool:
@@ -223,6 +237,7 @@ def has_return(node: ast.AST) -> bool:
             has_return(s) for field in ("body", "orelse") for s in (getattr(node, field, None) or []) if isinstance(s, ast.stmt))
         node._tw_returns = found  # type: ignore[attr-defined]
     return found
+
 
 
 _ALLOW_GLOBALS = ("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS", "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")

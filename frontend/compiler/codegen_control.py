@@ -12,8 +12,6 @@ from functools import partial
 from typing import Any
 
 from tilewright.compiler.codegen_base import (
-    Bind,
-    Returning,
     Undefined,
     assigned,
     flatten,
@@ -142,43 +140,6 @@ class ControlGenerator(StatementGenerator):
         return self.merge(holder, blocks, condition, [("the value", *values)], lambda name, a, b: TypeMismatchError(
             f"the values of a conditional expression with a run-time condition have one type, not {type_text(a)} and {type_text(b)}"))[0]
 
-    def visit_Returning(self, node: Returning) -> bool:
-        """The statements after the ``if`` become part of its branches, so each path ends with its own return."""
-        statement, rest, frame = node.statement, node.rest, self.frame
-        if isinstance(statement, ast.For):
-            items = self.iterable(statement.iter)
-            if isinstance(items, core.range):
-                raise UnsupportedLanguageConstruct(_NO_RETURN)
-            flat: list[ast.stmt] = []
-            for item in items:
-                flat += [Bind(statement.target, item), *statement.body]
-            return self.run([*flat, *rest])
-        if isinstance(statement, ast.While):
-            raise UnsupportedLanguageConstruct(_NO_RETURN)
-        condition = self.truth(statement.test)
-        if not isinstance(condition, tensor):
-            return self.run([*(statement.body if condition else statement.orelse), *rest])
-        location, before = self.builder.loc, frame.scope
-        holder = self.holder(2)
-        values, blocks = [], []
-        for region, body in zip(holder.regions, (statement.body, statement.orelse)):
-            frame.scope, frame.ret = dict(before), None
-            block = self.block(region)
-            self.inside(block, partial(self.run, [*body, *rest]))
-            values.append(frame.ret)
-            blocks.append(block)
-        frame.scope = before
-        self.builder.loc = location
-        pairs = [] if all(v is None for v in values) else [("the result", *values)]
-
-        def mismatch(name: str, a: Any, b: Any) -> Exception:
-            texts = ["nothing" if v is None else type_text(v) for v in (a, b)]
-            return TypeMismatchError(f"the function returns {texts[0]} on one path and {texts[1]} on another; all paths return one type")
-
-        merged = self.merge(holder, blocks, condition, pairs, mismatch)
-        frame.ret = merged[0] if merged else None
-        return True
-
     # -- for -------------------------------------------------------------------------------------------------------
     def iterable(self, node: ast.expr) -> Any:
         """What a `for` runs over: a core.range with run-time bounds, or a list of compile-time items."""
@@ -209,24 +170,29 @@ class ControlGenerator(StatementGenerator):
             return [constexpr(i) for i in items]
         return items
 
-    def visit_For(self, node: ast.For) -> bool | None:
+    def refuse_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
-            raise UnsupportedLanguageConstruct("the language of kernels does not have else after for")
+            raise UnsupportedLanguageConstruct(f"the language of kernels does not have else after {'for' if isinstance(node, ast.For) else 'while'}; "
+                                               "set a variable in the loop and test it after it")
+
+    def visit_For(self, node: ast.For) -> bool | None:
+        self.refuse_else(node)
         items = self.iterable(node.iter)
         if not isinstance(items, core.range):
             for item in items:
                 self.assign(node.target, item)
                 self.run(node.body)
             return None
-        if not isinstance(node.target, ast.Name):
-            raise UnsupportedLanguageConstruct("a run-time loop counts in one variable")
         self.at(node)
         self.run_time_for(node, items)
         return None
 
-    def run_time_for(self, node: ast.For, loop: Any) -> None:
+    def loop_bounds(self, node: ast.For, loop: Any) -> tuple[tensor, tensor, tensor, bool, Any]:
+        """(start, end, distance of two steps, whether it counts down, type of the user's variable); the tensors have the type in which
+        the loop counts."""
+        if not isinstance(node.target, ast.Name):
+            raise UnsupportedLanguageConstruct("a run-time loop counts in one variable")
         s = self.semantic
-        location = self.builder.loc
         step = loop.step
         down = is_static(step) and static_value(step) < 0
         if is_static(step) and static_value(step) == 0:
@@ -240,6 +206,17 @@ class ControlGenerator(StatementGenerator):
             counter = t.int32
         wide = t.int64 if counter.is_uint32() else counter  # scf.for compares as signed
         start, end, step = (s.cast(b, wide) for b in (start, end, step))
+        return start, end, step, down, counter
+
+    def run_body(self, node: Any) -> None:
+        """One iteration of a loop's body."""
+        self.run(node.body)
+
+    def run_time_for(self, node: ast.For, loop: Any) -> None:
+        s = self.semantic
+        location = self.builder.loc
+        start, end, step, down, counter = self.loop_bounds(node, loop)
+        wide = start.type
         low, high = (end, start) if down else (start, end)
         target = node.target.id  # type: ignore[attr-defined]
         counter_type = self.builder.type(wide)
@@ -254,7 +231,7 @@ class ControlGenerator(StatementGenerator):
 
         def body(block: Any) -> None:
             prologue(block.arguments[0])
-            self.run(node.body)
+            self.run_body(node)
 
         live, ends, holder, (block,) = self.loop_body(names, {target}, [([counter_type], body)])
         if target in live and not self.alike(live[target], ends[target]):
@@ -318,7 +295,7 @@ class ControlGenerator(StatementGenerator):
                     given = {name: frame.scope[name] for name in live}
                     self.inside(block, partial(fill, block))
                     blocks.append(block)
-            except _StaticTest as test:
+            except StaticTest as test:
                 numbers = {n for n in live if n not in promoted and not isinstance(live[n], tensor) and flatten(self.to_tensor(live[n]), [])}
                 frame.scope, self.builder.loc = before, location
                 holder.erase()
@@ -391,11 +368,14 @@ class ControlGenerator(StatementGenerator):
             scope[name] = rebuild(value, iter(tensors))
 
     # -- while -----------------------------------------------------------------------------------------------------
-    def visit_While(self, node: ast.While) -> None:
-        if node.orelse:
-            raise UnsupportedLanguageConstruct("the language of kernels does not have else after while")
+    def refuse_walrus(self, node: ast.While) -> None:
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
-            raise UnsupportedLanguageConstruct("the language of kernels does not have := in the condition of a while")
+            raise UnsupportedLanguageConstruct("the language of kernels does not have := in the condition of a while; assign before the loop and "
+                                               "at the end of its body, or use `while True` with break")
+
+    def visit_While(self, node: ast.While) -> None:
+        self.refuse_else(node)
+        self.refuse_walrus(node)
         self.at(node)
         location = self.builder.loc
         tests: list[tensor] = []
@@ -403,15 +383,15 @@ class ControlGenerator(StatementGenerator):
         def test(block: Any) -> None:
             value = self.truth(node.test)
             if not isinstance(value, tensor):
-                raise _StaticTest(value)
+                raise StaticTest(value)
             tests.append(value)
 
         try:
             live, ends, holder, blocks = self.loop_body(assigned(node.body), set(), [([], test), ([], lambda block: self.run(node.body))])
-        except _StaticTest as static:
+        except StaticTest as static:
             if static.value:
                 raise UnsupportedLanguageConstruct("this loop never ends: its condition is true while compiling and the loop does not change "
-                                                   "it (kernels have no break)") from None
+                                                   "it; it holds no break and no return") from None
             return
         inits, yields, kept = self.close(live, ends, blocks, 0)
         made = ir.Operation.create("scf.while", results=[v.handle.type for v in inits], operands=[v.handle for v in inits], regions=2,
@@ -424,13 +404,10 @@ class ControlGenerator(StatementGenerator):
         self.after_loop(live, kept, list(made.results))
 
 
-class _StaticTest(Exception):
+class StaticTest(Exception):
     """The condition of a while is known while compiling."""
 
     def __init__(self, value: bool):
         self.value = value
         super().__init__(value)
 
-
-_NO_RETURN = ("the language of kernels does not have return inside a run-time loop; set a variable in the loop and return after it "
-              "(loops over tl.static_range and tuples may return)")

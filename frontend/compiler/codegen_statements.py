@@ -14,8 +14,6 @@ from tilewright.language.values import tensor
 from tilewright.language.values import tuple as tl_tuple
 
 _WHY_NOT = {
-    "Break": "break: put the condition into a `while`, or mask the rest of the loop's work",
-    "Continue": "continue: put the rest of the loop's body into an `if`",
     "Try": "try: kernels have no exceptions", "Raise": "raise: kernels have no exceptions; use tl.static_assert or tl.device_assert",
     "With": "with", "FunctionDef": "a nested function definition: define it at module level with @jit",
     "ClassDef": "a class definition", "Import": "import: import at module level", "ImportFrom": "import: import at module level",

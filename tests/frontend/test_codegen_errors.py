@@ -95,9 +95,12 @@ CASES = [
     ("for i in range(0, n, 0):\n    pass", TypeMismatchError, "not 0", "for i"),
     ("for i in tl.static_range(n):\n    pass", TypeMismatchError, "compile-time", "tl.static_range"),
     ("for i in o:\n    pass", TypeMismatchError, "not a tensor", "for i"),
-    ("for i in range(n):\n    break", UnsupportedLanguageConstruct, "break", "break"),
-    ("while n > 0:\n    continue", UnsupportedLanguageConstruct, "continue", "continue"),
-    ("for i in range(n):\n    return", UnsupportedLanguageConstruct, "return inside a run-time loop", "for i"),
+    ("x = 0\nfor i in range(n):\n    if n > i:\n        x = 1.5\n        break", TypeMismatchError, "x is fp32 after the then branch", "if n > i"),
+    ("for i in range(n):\n    if n > 2:\n        continue\n    y = i\ntl.store(p, y)", NameResolutionError, "y is not defined", "y)"),
+    ("for i in tl.static_range(3):\n    if n > 2:\n        continue\n    y = i\ntl.store(p, y)", NameResolutionError, "y is assigned on some paths of an unrolled loop", "y)"),
+    ("for i in range(n):\n    if n > 2:\n        return i", TypeMismatchError, "returns int32 on one path and nothing", None),
+    ("while True:\n    if n > 2:\n        continue\n    n += 1", UnsupportedLanguageConstruct, "never ends", "while"),
+    ("while True:\n    break\nelse:\n    pass", UnsupportedLanguageConstruct, "else after while", "while"),
     ("while True:\n    n += 1", UnsupportedLanguageConstruct, "never ends", "while"),
     ("for i in range(n):\n    pass\nelse:\n    pass", UnsupportedLanguageConstruct, "else after for", "for i"),
     ("return n", TypeMismatchError, "kernels return nothing", None),
@@ -225,6 +228,12 @@ def test_paths_that_return_different_types():
     before = "@triton.jit\ndef g(a):\n    if a > 0:\n        return a\n    return 1.0\n"
     error = mistake("x = g(n)", before)
     assert type(error) is TypeMismatchError and "int32 on one path and fp32" in error.message
+    before = "@triton.jit\ndef g(a):\n    for i in range(a):\n        if i > 3:\n            return i\n"
+    error = mistake("x = g(n)", before=before)
+    assert type(error) is TypeMismatchError and "returns int32 on one path and nothing on another" in error.message
+    before = "@triton.jit\ndef g(a):\n    for i in range(a):\n        if i > 3:\n            return i\n        if i == 2:\n            return 0.5\n    return a\n"
+    error = mistake("x = g(n)", before=before)
+    assert type(error) is TypeMismatchError and "the function returns" in error.message
     before = "@triton.jit\ndef g(a):\n    if a > 0:\n        return a\n"
     error = mistake("x = g(n)", before)
     assert type(error) is TypeMismatchError and "nothing on another" in error.message
