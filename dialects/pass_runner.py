@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dialects.context import mlir_context
-from tilewright.dialects.errors import CompilationError, InternalCompilerError, TilewrightError
+from tilewright.dialects.errors import ArgumentError, CompilationError, InternalCompilerError, TilewrightError
 from tilewright.dialects.pipeline import Pass, PassContext, Pipeline, Stage
 from tilewright.dialects.printer import print_module
 
@@ -224,17 +224,49 @@ def run_pipeline(pipeline: Pipeline, module: Any, ctx: PassContext) -> dict[str,
             if stage.translate is None:
                 if code is module:
                     asm[stage.name] = print_module(module)
+                    if (given := _replacement(stage, asm[stage.name], pipeline, ctx)) is not None:
+                        asm[stage.name] = given
+                        code = module = _parsed(stage.name, given)
+                        measure_allocation(module, ctx)
                 continue
             start = time.perf_counter()
             produced = _translate(stage, code, module, ctx)
             if settings.times is not None:
                 settings.times.append((f"{stage.name} (translation)", time.perf_counter() - start))
             if produced is not None:
-                asm[stage.name] = code = produced
+                given = _replacement(stage, produced, pipeline, ctx)
+                asm[stage.name] = code = produced if given is None else given
     if settings.times is not None:
         for name, seconds in settings.times:
             print(f"{seconds * 1e3:9.2f} ms  {name}", file=sys.stderr)
     return asm
+
+
+def _replacement(stage: Stage, produced: Any, pipeline: Pipeline, ctx: PassContext) -> Any:
+    """The user's code in place of what a stage left, or None. Raises ArgumentError where later stages would not be made from it."""
+    given = None if ctx.replace is None else ctx.replace(stage.name, produced)
+    if given is not None and not stage.is_source:
+        others = ", ".join(s.name for s in pipeline.stages if s.is_source)
+        raise ArgumentError(f"the code of stage {stage.name} cannot be replaced: what follows is not made from its text. Replace one of {others}")
+    return given
+
+
+def measure_allocation(module: Any, ctx: PassContext) -> None:
+    """Let the metadata agree with IR text of a user's, whose buffers have their places already; nothing where they have none."""
+    if any("allocation.offset" in op.attributes for op in _ops_of(module)):
+        from tilewright.dialects.allocated_bytes import measure
+
+        measure(module, ctx)
+
+
+def _parsed(stage: str, text: str) -> Any:
+    """A user's IR in place of a stage's."""
+    from tilewright.dialects._mlir import ir
+
+    try:
+        return ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise CompilationError(f"the IR given in place of stage {stage} does not parse: {error}") from error
 
 
 def _translate(stage: Stage, code: Any, module: Any, ctx: PassContext) -> Any:

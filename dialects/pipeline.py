@@ -16,6 +16,7 @@ class PassContext:
     """What a pass may read besides the IR. ``target`` is a TargetPlugin, ``options`` its options dataclass.
 
     ``metadata`` collects what the launcher needs: name, shared (bytes), num_warps, registers, spills, …; and what ``explain`` is told.
+    ``replace(stage name, code) → code or None``: a user's own code in place of what a stage left (IR text for a stage of MLIR).
     """
 
     target: Any
@@ -24,6 +25,8 @@ class PassContext:
     options: Any
     kernel_name: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    line_tables: bool = True  # whether code names the source's lines
+    replace: Callable[[str, Any], Any] | None = None
 
     def explain(self, op: Any, what: str, chosen: str, why: str = "") -> None:
         """Record a choice for ``--explain``: how ``what`` ("tl.dot 64×64×32 of f16 and f16") is done (``chosen``) and why.
@@ -67,11 +70,13 @@ class Pass:
 class Stage:
     """A named stage. ``passes`` run on the MLIR module; then, where given, ``translate(code, ctx)`` turns the module (or
     the previous stage's str/bytes) into this stage's str/bytes. What the stage leaves is ``asm[name]``; a translation
-    that returns None (no assembler found) leaves nothing."""
+    that returns None (no assembler found) leaves nothing. ``is_source``: the next stage is made from exactly this text, so that a user's own
+    text may stand in its place."""
 
     name: str
     passes: tuple[Pass, ...] = ()
     translate: Callable[[Any, PassContext], Any] | None = None
+    is_source: bool = True
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,9 @@ class TargetPlugin:
     binary_stage: the stage that load() takes ("cubin", "hsaco", "obj"). source_stage: its text ("ptx", "amdgcn", "asm").
     simulator(arch): optional; runs a compiled kernel without a device: an object with the methods of Driver, on host memory.
     fingerprint(): versions of the tools used, for the cache key.
+    knobs: settings of the target's own, a dialects.settings.Group that users see as ``tilewright.knobs.NAME``. A method
+    ``option_defaults() → {option: value}`` of it, where there is one, gives the options that such settings stand for.
+    utilities: functions of the vendor's tools under Triton's names ("get_sass", "nvsmi", …), for modules that only forward to them.
     """
 
     api: int
@@ -122,3 +125,5 @@ class TargetPlugin:
     lowerings: Callable[[], Mapping[str, Callable[..., Any]]] = dict
     hooks: Callable[[str, Any], Any] | None = None
     simulator: Callable[[str], Any] | None = None
+    knobs: Any = None
+    utilities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

@@ -118,7 +118,7 @@ def translate_to_llvm_ir(module: Any, ctx: Any = None, line_tables: bool = True)
     root = module.operation if hasattr(module, "operation") else module
     if any(op.operation.name == "func.func" for op in root.regions[0].blocks[0].operations):  # the translation would crash on its types
         raise InternalCompilerError("the module still has functions of tt or ttg: run lower_to_llvm first")
-    if line_tables and not getattr(getattr(ctx, "options", None), "disable_line_info", False):
+    if line_tables and getattr(ctx, "line_tables", True):
         add_line_tables(root)
     text = llvm.translate_module_to_llvmir(root)
     text = rewrite_literals(text)

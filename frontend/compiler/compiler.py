@@ -28,7 +28,16 @@ from tilewright.dialects.errors import (
     UnsupportedLanguageConstruct,
     VariantNeeded,
 )
-from tilewright.runtime.cache import FORMAT, Cache, LazyAsm, compiler_stamp, folder_stamp, triton_key
+from tilewright.runtime.cache import (
+    FORMAT,
+    Cache,
+    LazyAsm,
+    cache_for_settings,
+    compiler_stamp,
+    folder_stamp,
+    safe_name,
+    triton_key,
+)
 from tilewright.runtime.dependencies import stable_text
 from tilewright.targets import registry
 from tilewright.targets.protocol import GPUTarget
@@ -53,12 +62,16 @@ def _plugin_stamp(plugin: Any, arch: str, options: Any) -> str:
     return known[1]
 
 
-def get_cache_key(src: Any, selection: registry.Selection, options: Any) -> str:
-    """The hex key of a compilation."""
+def get_cache_key(src: Any, selection: registry.Selection, options: Any, ir_override: str | None = None) -> str:
+    """The hex key of a compilation. ``ir_override``: the path of a user's code in place of a stage's."""
     plugin = selection.plugin
     parts = [FORMAT, compiler_stamp(), src.hash(), plugin.name, selection.arch]
     parts += [f"{name}={stable_text(value)}" for name, value in sorted(options_dict(options).items())]
     parts.append(_plugin_stamp(plugin, selection.arch, options))
+    if settings := knobs.code_key(plugin):
+        parts.append(settings)
+    if ir_override is not None:
+        parts.append(f"{ir_override} {hashlib.sha256(_read(ir_override)).hexdigest()}")
     return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()
 
 
@@ -84,9 +97,21 @@ def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = No
 
 def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> CompiledKernel:
     """``compile`` for a target that is already chosen."""
-    options = make_options(selection, given)
-    key = get_cache_key(src, selection, options)
-    cache = Cache()
+    knobs.tell_without_effect(selection.plugin)
+    if knobs.runtime.override_arch:
+        selection = dataclasses.replace(selection, arch=selection.plugin.resolve_arch(knobs.runtime.override_arch))
+    if isinstance(src, IRSource):
+        given = src.options(given, selection.plugin.capabilities(selection.arch).warp_size)
+    ir_override = given.get("ir_override")
+    options = make_options(selection, {k: v for k, v in given.items() if k != "ir_override"})
+    replace = None if ir_override is None else _replacements(selection, options, "", src.name, ir_override)
+    key = get_cache_key(src, selection, options, ir_override)
+    if replace is None and knobs.compilation.override:
+        replace = _replacements(selection, options, key, src.name, None)
+    if replace is not None and ir_override is None:  # files of the override folder, which the key does not know
+        asm_values, metadata = _compile(src, selection, options, key, replace)
+        return CompiledKernel(src, LazyAsm(asm_values), metadata, key, selection, _types(metadata["types"]), given)
+    cache = cache_for_settings()
     dumping = os.environ.get("MLIR_ENABLE_DUMP", "0") in ("1", src.name) or knobs.environment("PRINT_TIMES") is not None
     listener = knobs.compilation.listener
     start = time.perf_counter()
@@ -94,10 +119,12 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
         found = cache.get(key)
         if found is not None:
             asm, metadata = found
+            if knobs.compilation.dump_ir:
+                Cache(knobs.cache.dump_dir).put(key, asm, metadata, metadata["name"])
             if listener is not None:
                 listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=True)
             return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]), given)
-    asm_values, metadata = _compile(src, selection, options, key)
+    asm_values, metadata = _compile(src, selection, options, key, replace)
     if knobs.compilation.dump_ir:
         Cache(knobs.cache.dump_dir).put(key, asm_values, metadata, metadata["name"])
     if knobs.compilation.always_compile:
@@ -112,6 +139,39 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
         listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=False)
     asm = LazyAsm(asm_values, stored._files if stored is not None else None)
     return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]), given)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError as error:
+        raise ArgumentError(f"ir_override: {path} cannot be read ({error.strerror})") from None
+
+
+def _replacements(selection: registry.Selection, options: Any, key: str, name: str, ir_override: str | None) -> Any:
+    """``replace(stage, code) → a user's code or None`` for ``PassContext``, or None where there is none: the file ``ir_override``, whose ending
+    names its stage, or those of the override folder's entry ``key`` (laid out as the dump folder's), where KERNEL_OVERRIDE is set."""
+    stages = [s.name for s in selection.plugin.pipeline(selection.arch, options).stages]
+    found: dict[str, str] = {}
+    if ir_override is not None:
+        ending = os.path.splitext(ir_override)[1].removeprefix(".")
+        if ending not in stages:  # before the file is read for the key
+            raise ArgumentError(f"ir_override is a file whose ending names a stage of target {selection}: {', '.join(stages)}; found {ir_override!r}")
+        found[ending] = ir_override
+    else:
+        folder = os.path.join(knobs.cache.override_dir, key)
+        found = {s: path for s in stages if os.path.isfile(path := os.path.join(folder, f"{safe_name(name)}.{s}"))}
+    if not found:
+        return None
+
+    def replace(stage: str, code: Any) -> Any:
+        if stage not in found:
+            return None
+        data = _read(found[stage])
+        return data if isinstance(code, (bytes, bytearray)) else data.decode()
+
+    return replace
 
 
 def _types(listed: Any) -> list[Any]:
@@ -158,12 +218,12 @@ def _stages_from(pipeline: Any, ext: str) -> Any:
     return type(pipeline)(pipeline.stages[names.index(ext) + 1:])
 
 
-def _compile(src: Any, selection: registry.Selection, options: Any, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _compile(src: Any, selection: registry.Selection, options: Any, key: str, replace: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Stages' code and metadata. A pass may ask for other options (VariantNeeded); metadata["variants"] then says which and why."""
     variants: list[dict[str, Any]] = []
     while True:
         try:
-            asm, metadata = _compile_once(src, selection, options, key)
+            asm, metadata = _compile_once(src, selection, options, key, replace)
         except VariantNeeded as needed:
             changed = dataclasses.replace(options, **needed.options)
             if changed == options:
@@ -176,12 +236,13 @@ def _compile(src: Any, selection: registry.Selection, options: Any, key: str) ->
             return asm, metadata
 
 
-def _compile_once(src: Any, selection: registry.Selection, options: Any, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _compile_once(src: Any, selection: registry.Selection, options: Any, key: str, replace: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     from tilewright.dialects.context import mlir_context
-    from tilewright.dialects.pass_runner import run_pipeline
+    from tilewright.dialects.pass_runner import measure_allocation, run_pipeline
 
     plugin = selection.plugin
     ctx = pass_context(selection, options, src.name)
+    ctx.line_tables, ctx.replace = not knobs.compilation.disable_line_info, replace
     pipeline = plugin.pipeline(selection.arch, options)
     if isinstance(src, IRSource):
         pipeline = _stages_from(pipeline, src.ext)
@@ -192,7 +253,11 @@ def _compile_once(src: Any, selection: registry.Selection, options: Any, key: st
         module = src.make_module(selection, options)
         if knobs.environment("PRINT_TIMES") is not None:
             print(f"{(time.perf_counter() - begin) * 1e3:9.2f} ms  frontend", file=sys.stderr)
+        if isinstance(src, IRSource):
+            measure_allocation(module, ctx)
         asm = run_pipeline(pipeline, module, ctx)
+        if isinstance(src, IRSource):
+            asm = {src.ext: src.src, **asm}
     if sys.getrecursionlimit() != limit:
         sys.setrecursionlimit(limit)
     triple = selection.gpu_target

@@ -35,9 +35,8 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
         else:
             raise ArgumentError(f"{name!r} is neither a parameter of the kernel nor an option of target {selection}, whose options are "
                                 f"{', '.join(sorted(fields))}")
-    for name, setting in (("enable_fp_fusion", knobs.language.default_fp_fusion), ("default_dot_input_precision", knobs.language.fp32_default),
-                          ("debug", knobs.runtime.debug or None)):
-        if setting is not None and name in fields:
+    for name, setting in defaults(selection).items():
+        if name in fields:
             taken.setdefault(name, setting)
     for name in ("num_warps", "num_stages", "num_ctas"):
         if name in taken:
@@ -51,6 +50,19 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
         if field.name in taken:
             taken[field.name] = _checked(field, taken[field.name])
     return cls(**taken)
+
+
+def defaults(selection: Selection) -> dict[str, Any]:
+    """Options that settings give a default: those of all targets, and the target's own."""
+    found: dict[str, Any] = {}
+    if knobs.language.given("default_fp_fusion"):
+        found["enable_fp_fusion"] = knobs.language.default_fp_fusion
+    if knobs.language.fp32_default is not None:
+        found["default_dot_input_precision"] = knobs.language.fp32_default
+    if knobs.runtime.debug:
+        found["debug"] = True
+    own = getattr(selection.plugin.knobs, "option_defaults", None)
+    return found if own is None else {**found, **own()}
 
 
 def _checked(field: Any, value: Any) -> Any:

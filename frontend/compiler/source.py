@@ -110,6 +110,19 @@ class IRSource:
         self.constants: dict[Path_, Any] = {}
         self.attrs: dict[Path_, Any] = {}
 
+    def options(self, given: Mapping[str, Any], warp_size: int) -> dict[str, Any]:
+        """``given`` with the num_warps that the text was made for. Raises ArgumentError where it cannot run as asked."""
+        facts = {name: int(found.group(1)) for name in ("num-warps", "threads-per-warp")
+                 if (found := re.search(rf'"?ttg\.{name}"?\s*=\s*(\d+)', self.src))}
+        lanes, warps = facts.get("threads-per-warp", warp_size), facts.get("num-warps")
+        if lanes != warp_size:
+            raise ArgumentError(f"{self.path} was made for warps of {lanes} lanes, and those of the target have {warp_size}")
+        if warps is None:
+            return dict(given)
+        if given.get("num_warps", warps) != warps:
+            raise ArgumentError(f"{self.path} was made for num_warps={warps}, which its layouts hold; found num_warps={given['num_warps']}")
+        return {**given, "num_warps": warps}
+
     def hash(self) -> str:
         return hashlib.sha256(f"{self.ext}\n{self.src}".encode()).hexdigest()
 

@@ -14,11 +14,12 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tilewright import knobs
 from tilewright._version import tilewright_version
+from tilewright.dialects.errors import TilewrightError
 
 FORMAT = "1"
 _INDEX = "entry.json"
@@ -76,6 +77,10 @@ def _base32(key: str) -> str:
     return base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
 
 
+class CacheBackendError(TilewrightError):
+    """A cache that settings ask for cannot be used: a package or another setting is missing."""
+
+
 class LazyAsm(MutableMapping[str, Any]):
     """Stage → text or bytes. Files of a cache entry are read when asked for."""
 
@@ -122,6 +127,11 @@ def cache_dir() -> str:
     return knobs.cache.dir
 
 
+def safe_name(name: str) -> str:
+    """A kernel's name as the beginning of its files' names."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:100] or "kernel"
+
+
 class Cache:
     """Entries by hex key."""
 
@@ -165,7 +175,7 @@ class Cache:
             temporary = tempfile.mkdtemp(prefix=f".{key[:12]}-", dir=self.folder)
             os.chmod(temporary, 0o755)
             listed: dict[str, list[Any]] = {}
-            safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:100] or "kernel"
+            safe = safe_name(name)
             for stage, value in asm.items():
                 binary = isinstance(value, (bytes, bytearray))
                 data = bytes(value) if binary else str(value).encode()
@@ -215,6 +225,8 @@ class FileCacheManager:
     def __init__(self, key: str, override: bool = False, dump: bool = False):
         self.key = key
         root = knobs.cache.dump_dir if dump else knobs.cache.override_dir if override else cache_dir()
+        if override and dump:
+            raise CacheBackendError("a cache manager is of the dump folder or of the override folder, not of both")
         self.cache_dir = os.path.join(root, key)
         os.makedirs(self.cache_dir, exist_ok=True)
 
@@ -225,7 +237,8 @@ class FileCacheManager:
         return os.path.exists(self._path(filename))
 
     def get_file(self, filename: str) -> str | None:
-        return self._path(filename) if self.has_file(filename) else None
+        path = self._path(filename)
+        return path if os.path.exists(path) else None
 
     def put(self, data: Any, filename: str, binary: bool = True) -> str:
         """Write a file under a temporary name and rename it; returns its path."""
@@ -248,13 +261,136 @@ class FileCacheManager:
         return self.put(json.dumps({"child_paths": dict(group)}), f"__grp__{filename}", binary=False)
 
 
-def get_cache_manager(key: str) -> FileCacheManager:
-    return FileCacheManager(_base32(key))
+class RemoteCacheBackend:
+    """Where a RemoteCacheManager keeps files: subclass it, and name the class by ``knobs.cache.remote_manager_class``. ``key``: the entry's."""
+
+    def __init__(self, key: str):
+        self.key = key
+
+    def get(self, filenames: list[str]) -> dict[str, bytes]:
+        """The files that are there, by name."""
+        raise NotImplementedError(f"{type(self).__name__} must define get(filenames)")
+
+    def put(self, filename: str, data: bytes) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define put(filename, data)")
 
 
-def get_dump_manager(key: str) -> FileCacheManager:
-    return FileCacheManager(_base32(key), dump=True)
+class RedisRemoteCacheBackend(RemoteCacheBackend):
+    """Files in a Redis server (``knobs.redis``: host, port, key_format). Needs the package redis."""
+
+    def __init__(self, key: str):
+        super().__init__(key)
+        try:
+            import redis
+        except ImportError:
+            raise CacheBackendError("the Redis cache needs the package redis; pip install redis, or unset TRITON_REMOTE_CACHE_BACKEND") from None
+        self._format = knobs.redis.key_format
+        self._redis = redis.Redis(host=knobs.redis.host, port=knobs.redis.port)
+
+    def _name(self, filename: str) -> str:
+        return self._format.format(key=self.key, filename=filename)
+
+    def get(self, filenames: list[str]) -> dict[str, bytes]:
+        found = self._redis.mget([self._name(f) for f in filenames])
+        return {f: data for f, data in zip(filenames, found) if data is not None}
+
+    def put(self, filename: str, data: bytes) -> None:
+        self._redis.set(self._name(filename), data)
 
 
-def get_override_manager(key: str) -> FileCacheManager:
-    return FileCacheManager(_base32(key), override=True)
+class RemoteCacheManager(FileCacheManager):
+    """A cache whose files lie with ``knobs.cache.remote_manager_class``; each is kept in the local folder once it was read."""
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False):
+        super().__init__(key, override, dump)
+        backend = knobs.cache.remote_manager_class
+        if backend is None:
+            raise CacheBackendError("RemoteCacheManager asks knobs.cache.remote_manager_class (TRITON_REMOTE_CACHE_BACKEND) where files lie, and it is not set")
+        self._backend = backend(key)
+
+    def has_file(self, filename: str) -> bool:
+        return self.get_file(filename) is not None
+
+    def get_file(self, filename: str) -> str | None:
+        local = super().get_file(filename)
+        if local is not None:
+            return local
+        found = self._backend.get([filename])
+        return super().put(found[filename], filename) if filename in found else None
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        content = bytes(data) if isinstance(data, (bytes, bytearray)) else str(data).encode()
+        self._backend.put(filename, content)
+        return super().put(content, filename)
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        path = self.get_file(f"__grp__{filename}")
+        if path is None:
+            return None
+        with open(path, encoding="utf-8") as f:
+            names = json.load(f)["child_paths"]
+        found = {name: self.get_file(name) for name in names}
+        return {name: path for name, path in found.items() if path is not None}
+
+
+class ManagedCache:
+    """``Cache`` by way of a class of the user's (``knobs.cache.manager_class``) with FileCacheManager's methods: an entry is a group of files."""
+
+    def __init__(self, manager: Callable[[str], Any]):
+        self.manager = manager
+        self.folder = getattr(manager, "__name__", str(manager))
+
+    def get(self, key: str) -> tuple[LazyAsm, dict[str, Any]] | None:
+        """As ``Cache.get``; an entry that is damaged is absent."""
+        group = self.manager(_base32(key)).get_group(_INDEX) or {}
+        try:
+            with open(group[_INDEX], "rb") as f:
+                index = json.loads(f.read())
+            files: dict[str, tuple[str, bool]] = {}
+            for stage, (name, size, crc, binary) in index["files"].items():
+                with open(group[name], "rb") as f:
+                    data = f.read()
+                if len(data) != size or zlib.crc32(data) != crc:
+                    return None
+                files[stage] = (group[name], binary)
+            return (LazyAsm(files=files), index["metadata"]) if index["format"] == FORMAT else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, key: str, asm: Mapping[str, Any], metadata: Mapping[str, Any], name: str) -> LazyAsm:
+        manager = self.manager(_base32(key))
+        group: dict[str, str] = {}
+        listed: dict[str, list[Any]] = {}
+        for stage, value in asm.items():
+            binary = isinstance(value, (bytes, bytearray))
+            data, file = bytes(value) if binary else str(value).encode(), f"{safe_name(name)}.{stage}"
+            group[file] = manager.put(data, file, binary=True)
+            listed[stage] = [file, len(data), zlib.crc32(data), binary]
+        index = json.dumps({"format": FORMAT, "files": listed, "metadata": json.loads(json.dumps(dict(metadata)))})
+        group[_INDEX] = manager.put(index, _INDEX, binary=False)
+        manager.put_group(_INDEX, group)
+        return LazyAsm(files={stage: (group[file], binary) for stage, (file, _, _, binary) in listed.items()})
+
+    def remove(self, key: str) -> None:
+        """Nothing: the next ``put`` takes the entry's place."""
+
+
+def cache_for_settings() -> Cache | ManagedCache:
+    """The cache of compiled kernels that the settings name."""
+    manager = knobs.cache.manager_class
+    return Cache() if manager is None or manager is FileCacheManager else ManagedCache(manager)
+
+
+def get_cache_manager(key: str) -> Any:
+    """The cache manager of a hex key: of the class ``knobs.cache.manager_class``, else a FileCacheManager."""
+    return (knobs.cache.manager_class or FileCacheManager)(_base32(key))
+
+
+def get_dump_manager(key: str) -> Any:
+    """A manager of the dump folder."""
+    return (knobs.cache.manager_class or FileCacheManager)(_base32(key), dump=True)
+
+
+def get_override_manager(key: str) -> Any:
+    """A manager of the override folder."""
+    return (knobs.cache.manager_class or FileCacheManager)(_base32(key), override=True)

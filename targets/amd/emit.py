@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError
+from tilewright.targets.amd.knobs import KNOBS
 
 TRIPLE = "amdgcn-amd-amdhsa"
 
@@ -69,6 +70,8 @@ def emit_amdgcn(optimised_ir: str, arch: str) -> str:
     unknown = re.search(r"llvm\.amdgcn\.[\w.]+@(?:rel32|gotpcrel32)", text)
     if unknown:
         raise InternalCompilerError(f"amd: {arch} does not have the intrinsic {unknown.group(0).split('@')[0]}")
+    if KNOBS.dump_amdgcn:
+        print(text, file=sys.stderr, flush=True)
     return text
 
 

@@ -24,7 +24,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         Stage("ttir", tt_passes()),
         Stage("ttgir", ttg_passes()),
         Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
-        Stage("amdgcn", (), _to_amdgcn),
+        Stage("amdgcn", (), _to_amdgcn, is_source=False),
         Stage("hsaco", (), _to_hsaco),
     ))
     if options.matrix_instr_nonkdim or options.kpack != 1:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.targets.amd.capabilities import ARCHS, capabilities, resolve_arch
+from tilewright.targets.amd.knobs import KNOBS
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS
 from tilewright.targets.amd.options import AmdOptions
 from tilewright.targets.amd.pipeline import pipeline
@@ -73,4 +74,5 @@ TARGET = TargetPlugin(
     lowerings=_lowerings,
     hooks=_hooks,
     simulator=_simulator,
+    knobs=KNOBS,
 )

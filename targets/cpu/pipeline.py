@@ -15,8 +15,8 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     return Pipeline((
         Stage("ttir", tt_passes()),
         Stage("loops", (lazy_pass("tiles_to_loops", f"{_PASSES}.tiles_to_loops:run"),)),
-        Stage("llir", (lazy_pass("convert_to_llvm", f"{_PASSES}.convert_to_llvm:run"),), _to_llvm_ir),
-        Stage("asm", (), _to_asm),
+        Stage("llir", (lazy_pass("convert_to_llvm", f"{_PASSES}.convert_to_llvm:run"),), _to_llvm_ir, is_source=False),
+        Stage("asm", (), _to_asm, is_source=False),
         Stage("obj", (), _to_obj),
     ))
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError, OutOfResources
 from tilewright.targets.nvidia.capabilities import ptx_version, resolve_arch
+from tilewright.targets.nvidia.knobs import KNOBS
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -54,6 +57,8 @@ def emit_ptx(llvm_ir: str, arch: str) -> str:
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(module, builder)
     ptx: str = machine.emit_assembly(module)
+    if KNOBS.dump_nvptx:
+        print(ptx, file=sys.stderr, flush=True)
     check_externs(ptx)
     return ptx
 
@@ -73,28 +78,35 @@ def check_externs(ptx: str) -> None:
             raise InternalCompilerError(f"nvidia: the kernel calls {name!r}, which neither PTX nor this LLVM knows")
 
 
+def ptxas(arch: str = "") -> str | None:
+    """Path of the ptxas for ``arch``: that of ``knobs.nvidia`` (TILEWRIGHT_PTXAS, TRITON_PTXAS_PATH), else as ``installed`` finds it."""
+    return KNOBS.assembler(arch) or installed("ptxas")
+
+
 @cache
-def ptxas() -> str | None:
-    """Path of ptxas: TILEWRIGHT_PTXAS, else the package nvidia-cuda-nvcc, else PATH, CUDA_HOME, /usr/local/cuda."""
-    candidates = [os.environ.get("TILEWRIGHT_PTXAS")]
+def installed(tool: str) -> str | None:
+    """Path of a tool of NVIDIA's: in the packages nvidia-cuda-*, else on PATH, in CUDA_HOME, in /usr/local/cuda; None where it is nowhere."""
+    candidates: list[str | None] = []
     try:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):
         spec = None
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        candidates += [os.path.join(folder, sub, "bin", "ptxas") for sub in ("cu13", "cuda_nvcc")]
-    candidates.append(shutil.which("ptxas"))
-    candidates += [os.path.join(root, "bin", "ptxas") for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"),
+        candidates += [os.path.join(folder, sub, "bin", tool) for sub in ("cu13", "cuda_nvcc", f"cuda_{tool}")]
+    candidates.append(shutil.which(tool))
+    candidates += [os.path.join(root, "bin", tool) for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"),
                                                                   "/usr/local/cuda") if root]
     return next((c for c in candidates if c and os.access(c, os.X_OK)), None)
 
 
-@cache
-def ptxas_version() -> str:
+def ptxas_version(arch: str = "") -> str:
     """"13.0.88", or "none" where there is no ptxas."""
-    path = ptxas()
-    if path is None:
-        return "none"
+    path = ptxas(arch)
+    return "none" if path is None else _version(path)
+
+
+@cache
+def _version(path: str) -> str:
     text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
     found = re.search(r"V(\d[\d.]*)", text)
     return found.group(1) if found else "unknown"
@@ -138,7 +150,7 @@ def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = F
 
 
 def _assemble(ptx: str, arch: str, line_info: bool, fast_compile: bool) -> tuple[bytes, dict[str, Any]]:
-    path = ptxas()
+    path = ptxas(arch)
     if path is None:
         raise AssemblerNotFoundError("nvidia: no ptxas; pip install 'tilewright[nvidia]', or put ptxas on PATH "
                                      "(without one the driver assembles the PTX when the kernel is loaded)")
@@ -149,15 +161,18 @@ def _assemble(ptx: str, arch: str, line_info: bool, fast_compile: bool) -> tuple
         command = [path, "-v", f"--gpu-name={resolve_arch(arch)}", source, "-o", out]
         if line_info:
             command.insert(2, "-lineinfo")
-        if fast_compile:
-            command.insert(2, "-O1")
+        if KNOBS.disable_ptxas_opt or fast_compile:
+            command.insert(2, "-O0" if KNOBS.disable_ptxas_opt else "-O1")
+        command += shlex.split(KNOBS.ptxas_options or "")
         done = subprocess.run(command, capture_output=True, text=True)
         log = done.stderr + done.stdout
+        if KNOBS.dump_ptxas_log:
+            print(log, file=sys.stderr, flush=True)
         if done.returncode:
             _raise_assembler_error(log, ptx)
         with open(out, "rb") as f:
             cubin = f.read()
-    check_products(ptx, cubin)
+    check_products(ptx, cubin, arch)
     return cubin, resource_usage(log)
 
 
@@ -179,11 +194,11 @@ def count_products(cubin: bytes) -> int:
     return total
 
 
-def check_products(ptx: str, cubin: bytes) -> None:
+def check_products(ptx: str, cubin: bytes, arch: str = "") -> None:
     """Raises InternalCompilerError where the cubin has fewer wgmma instructions than the PTX: ptxas 13.5 was seen to drop some."""
     wanted = ptx.count("wgmma.mma_async")
     if wanted and (found := count_products(cubin)) < wanted:
-        raise InternalCompilerError(f"nvidia: ptxas {ptxas_version()} left {found} of {wanted} wgmma instructions of the kernel; its results "
+        raise InternalCompilerError(f"nvidia: ptxas {ptxas_version(arch)} left {found} of {wanted} wgmma instructions of the kernel; its results "
                                     "would be wrong. Use another ptxas (TILEWRIGHT_PTXAS)")
 
 

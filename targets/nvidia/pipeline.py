@@ -34,10 +34,11 @@ def pipeline(arch: str, options: Any) -> Pipeline:
 def _tt_passes(arch: str, options: Any) -> tuple[Pass, ...]:
     """The shared ones. Where tiles are moved by bulk copies, descriptors that the host can make are its; the others become pointers, and
     pointers of either origin descriptors of the host where that is possible."""
+    first = (_own_pass("refuse_calls"),) if uses_warp_groups(arch, options) else ()
     if not uses_bulk_copies(arch, options):
-        return tt_passes()
+        return (*first, *tt_passes())
     host = _own_pass("host_descriptors")
-    return (shared_pass("canonicalize_tt"), shared_pass("dce_cse"), host, *tt_passes(), _own_pass("promote_to_descriptors"), host)
+    return (*first, shared_pass("canonicalize_tt"), shared_pass("dce_cse"), host, *tt_passes(), _own_pass("promote_to_descriptors"), host)
 
 
 def uses_bulk_copies(arch: str, options: Any) -> bool:
@@ -86,8 +87,8 @@ def _to_ptx(llvm_ir: str, ctx: PassContext) -> str:
 def _to_cubin(ptx: str, ctx: PassContext) -> bytes | None:
     from tilewright.targets.nvidia.emit import assemble, ptxas
 
-    if ptxas() is None:
+    if ptxas(ctx.arch) is None:
         return None
-    cubin, usage = assemble(ptx, ctx.arch, fast_compile=ctx.options.fast_compile)
+    cubin, usage = assemble(ptx, ctx.arch, line_info=ctx.line_tables, fast_compile=ctx.options.fast_compile)
     ctx.metadata.update(usage)
     return cubin

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.targets.nvidia.capabilities import ARCHS, capabilities, resolve_arch
+from tilewright.targets.nvidia.knobs import KNOBS
 from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS
 from tilewright.targets.nvidia.options import NvidiaOptions
 from tilewright.targets.nvidia.pipeline import pipeline
@@ -83,4 +84,5 @@ TARGET = TargetPlugin(
     lowerings=_lowerings,
     hooks=_hooks,
     simulator=_simulator,
+    knobs=KNOBS,
 )
