@@ -202,7 +202,12 @@ def _atomic_rmw(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], 
 def _atomic_cas(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
     pointer, compare, value = operands
     expected, new = (np.broadcast_to(x.data, pointer.data.shape).reshape(-1) for x in (compare, value))
-    return [_one_by_one(b, pointer, None, scalar_name(value.type), lambda old, i: np.where(old == expected[i], new[i], old))]
+
+    def bits(x: np.ndarray) -> np.ndarray:  # zeros of both signs differ, and a NaN is itself
+        return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "f" else x
+
+    return [_one_by_one(b, pointer, None, scalar_name(value.type),
+                        lambda old, i: np.where(bits(old) == bits(expected[i:i + 1].astype(old.dtype)), new[i], old))]
 
 
 def _bitcast(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.lowering.atomics import compare_and_swap_loop
 from tilewright.dialects.lowering.builder import ORDERINGS
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
@@ -181,6 +182,8 @@ class AmdHooks(TargetHooks):
 
     def atomic_rmw(self, b: Any, op: str, ptr: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
         bits = _bits(value.type)
+        if op == "xchg" and bits == 16:
+            return compare_and_swap_loop(b, self, ptr, value.type, lambda old: value, pred, sem, scope)
         if bits < 32 and not (op == "fadd" and bits == 16):
             raise UnsupportedOnTargetError(f"atomic {op} of {value.type}: {self.arch} has 32- and 64-bit atomics; widen the buffer")
 

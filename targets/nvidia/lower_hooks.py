@@ -13,6 +13,8 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir, llvm
 from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError
+from tilewright.dialects.lowering.atomics import compare_and_swap_loop
+from tilewright.dialects.lowering.conversions import f32_to_bf16
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.targets.nvidia.lower_math import MATH
@@ -283,11 +285,16 @@ class NvidiaHooks(TargetHooks):
                  "umin": f"min.u{width}"}
         if op == "fadd" or (op == "add" and name in ("f16", "bf16", "f32", "f64")):
             suffix = {"f16": "add.noftz.f16", "bf16": "add.noftz.bf16", "f32": "add.f32", "f64": "add.f64"}[name]
-            if name == "bf16" and self.sm < 90:
-                raise UnsupportedOnTargetError(f"nvidia: sm_{self.sm} has no atomic add of bf16; sm_90 and later have it. "
-                                               "Accumulate in float32.")
+            if name == "bf16" and self.sm < 90:  # these have no instruction for it
+
+                def plus(old: Any) -> Any:
+                    return f32_to_bf16(b, b.fadd(b.fpext(old, b.t_f32), b.fpext(value, b.t_f32)), self.native_bf16_conversion)
+
+                return compare_and_swap_loop(b, self, ptr, t, plus, pred, sem, scope)
         elif op not in kinds:
             raise UnsupportedOnTargetError(f"nvidia: no atomic {op!r}; allowed: {', '.join(sorted([*kinds, 'fadd']))}")
+        elif op == "xchg" and width == 16:
+            return compare_and_swap_loop(b, self, ptr, t, lambda old: value, pred, sem, scope)
         elif width not in (32, 64):
             raise UnsupportedOnTargetError(f"nvidia: atomic {op} takes 32 or 64 bits (fadd: 16 too), found {name}")
         else:

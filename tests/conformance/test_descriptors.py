@@ -223,8 +223,6 @@ _ATOMICS = [*(("add", d) for d in (*_INTS, "fp16", "bf16", "fp32", "fp64")), *((
 @pytest.mark.parametrize("op, dtype", _ATOMICS)
 def test_atomics(op, dtype):
     """Blocks of several programs lie on each other and over the edges; each element takes part exactly once a program."""
-    if (op, dtype) == ("add", "bf16") and TARGET.startswith("nvidia:sm_80"):
-        pytest.skip("sm_80 has no atomic add of bf16, and says so")
     shape, block = (13, 45), (8, 32)
     at = [(0, 0), (-3, -5), (7, 20), (8, 40), (-8, 0), (0, 45), (5, -32), (6, 17)]
     small = op == "add" and dtype not in _INTS

@@ -170,8 +170,6 @@ _ATOMICS += [(op, d) for op in ("and", "or", "xor") for d in ("int32", "uint64")
 @pytest.mark.parametrize("warps", [1] if ON_CPU else [1, 4])
 def test_atomics(op, dtype, warps):
     """Several lanes and programs an address; masked-off lanes do nothing. Old values are checked where addresses differ."""
-    if dtype == "bf16" and TARGET.startswith("nvidia:sm_80"):
-        pytest.skip("sm_80 has no atomic add of bf16, and says so")
     if dtype == "uint64" and op == "add" and warps == 4 and SIMULATED:
         pytest.skip("one number of warps is enough in the simulator")
     x = random_array(dtype, 64, rng_of(op, dtype), small=True)
