@@ -127,11 +127,10 @@ class ArithmeticSemantic(SemanticBase):
         return self._bitwise("arith.shli", "<<", lhs, rhs)
 
     def shr(self, lhs: Any, rhs: Any) -> tensor:
-        """Arithmetic for signed operands, logical for unsigned; decided by the promoted type."""
-        lhs, rhs = self.binary_operands(lhs, rhs, ">>", promote=self._may_promote(lhs, rhs))
-        if not lhs.type.scalar.is_int() or not rhs.type.scalar.is_int():
-            raise TypeMismatchError(f">> takes integers, not {lhs.type.scalar} and {rhs.type.scalar}")
-        return self.new("arith.shrsi" if lhs.type.scalar.is_int_signed() else "arith.shrui", [lhs, rhs], lhs.type)
+        """Arithmetic where the left operand is signed before promotion, else logical; a number shifted by a tensor goes by the tensor."""
+        lhs, rhs = unwrap(lhs), unwrap(rhs)
+        signed = next((v.type.scalar.is_int_signed() for v in (lhs, rhs) if isinstance(v, tensor)), True)
+        return self._bitwise("arith.shrsi" if signed else "arith.shrui", ">>", lhs, rhs)
 
     def invert(self, value: tensor) -> tensor:
         scalar = value.type.scalar
@@ -155,6 +154,8 @@ class ArithmeticSemantic(SemanticBase):
         return self.invert(self.to_bool(value))
 
     def _compare(self, name: str, lhs: Any, rhs: Any) -> tensor:
+        # a number takes part with its own type, as in Triton: `x > 0.1` of fp16 compares in fp32, with no rounding of 0.1 to fp16
+        lhs, rhs = self.to_tensor(lhs), self.to_tensor(rhs)
         lhs, rhs = self.binary_operands(lhs, rhs, _SIGNS[name], ptr_lhs=True, ptr_rhs=True)
         l_type, r_type = lhs.type.scalar, rhs.type.scalar
         if l_type.is_ptr() or r_type.is_ptr():
