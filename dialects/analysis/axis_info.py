@@ -34,6 +34,7 @@ from tilewright.dialects.analysis.axis_rules import (
     power_of_two_divisor,
     unknown,
 )
+from tilewright.dialects.analysis.call_graph import CALL, callee_of, callers_first, name_of
 from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of, functions, type_info
 
 __all__ = ["MAX_DIVISIBILITY", "AxisInfo", "AxisInfoAnalysis", "join", "power_of_two_divisor", "unknown"]
@@ -47,12 +48,17 @@ def _shape_of(value: Any) -> tuple[int, ...]:
 
 
 class AxisInfoAnalysis:
-    """Analyse every function of ``module`` (an ir.Module), or the one function whose mirror is given."""
+    """Analyse every function of ``module`` (an ir.Module), or the one function whose mirror is given.
+
+    Of the arguments of a called function is known what holds at all calls of it (where the whole module is analysed), of what a
+    call returns nothing.
+    """
 
     def __init__(self, module: Any = None, function: Function | None = None):
         self._info: dict[Any, AxisInfo] = {}
         self._assumed: dict[Any, tuple[int, bool]] = {}  # value -> (divisor, known to be ≥ 0)
-        for f in [function] if function is not None else functions(module):
+        self._passed: dict[str, list[AxisInfo | None]] = {}  # called function → what is known at its calls
+        for f in [function] if function is not None else callers_first(functions(module)):
             self._function = f
             self._read_assumptions(f)
             for i, arg in enumerate(f.body.args):
@@ -82,7 +88,8 @@ class AxisInfoAnalysis:
     # -- building
     def _argument(self, f: Function, index: int, value: Any) -> AxisInfo:
         rank = len(_shape_of(value))
-        info = unknown(rank)
+        passed = self._passed.get(name_of(f))
+        info = (passed[index] if passed is not None else None) or unknown(rank)
         if "arg_attrs" in f.root.op.attributes:
             attrs = f.root.op.attributes["arg_attrs"][index]
             for name, slot in _HINTS:
@@ -158,6 +165,8 @@ class AxisInfoAnalysis:
             if node.regions:
                 self._region_op(node)
                 continue
+            if node.name == CALL:
+                self._call(node)
             if not node.results:
                 continue
             rule = RULES.get(node.name)
@@ -183,6 +192,12 @@ class AxisInfoAnalysis:
                 if value is not None:
                     found = constant_info(value, shape)
             info[result] = self._finish(node, result, found or rule(node, operands, shape))
+
+    def _call(self, node: Node) -> None:
+        """Loops come here several times, each time knowing less: what is joined in the end is what holds each time."""
+        passed = self._passed.setdefault(callee_of(node), [None] * len(node.operands))
+        for i, value in enumerate(node.operands):
+            passed[i] = join(passed[i], self.get(value))
 
     def _finish(self, node: Node, value: Any, found: AxisInfo) -> AxisInfo:
         attributes = node.op.attributes

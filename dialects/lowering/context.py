@@ -64,6 +64,7 @@ class LoweringContext:
         self.values: dict[Value, Any] = {}
         self.indices = Indices(self.b, self.entry, hooks.thread_id)
         self.node: Any = None  # the op being lowered, with its regions
+        self.is_called = False  # a function that a kernel calls, not a kernel
         self._types: dict[Any, Any] = {}
         self._once: dict[Any, Value] = {}
 
@@ -177,6 +178,10 @@ class LoweringContext:
     # ------------------------------------------------------------------------------------------ shared memory
     def shared_base(self) -> Value:
         """``!llvm.ptr<3>`` to the start of the block's shared memory."""
+        if self.is_called:
+            found = self.once("shared base", self.hooks.called_shared_base)
+            if found is not None:
+                return found
         return self.b.address_of(SMEM, self.hooks.shared_address_space)
 
     def shared_at(self, offset: int) -> Value:
@@ -210,6 +215,11 @@ class LoweringContext:
     def shuffle_idx(self, value: Value, lane: Value) -> Value:
         """``value``, of any register type, of lane ``lane`` (i32)."""
         return self._through_words(value, lambda word: self.hooks.shuffle_idx(self.b, word, lane))
+
+    def uniform(self, value: Value) -> Value:
+        """``value``, a scalar that came through a call, which all threads of the program hold alike: in the target's form for scalars."""
+        uniform = self.hooks.uniform
+        return value if uniform is None else self._through_words(value, lambda word: uniform(self.b, word))
 
     def _through_words(self, value: Value, move: Any) -> Value:
         b, type = self.b, value.type

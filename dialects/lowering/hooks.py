@@ -23,6 +23,9 @@ class TargetHooks:
     global_address_space: int = 1
     has_async_copy: bool = False
     carries_vectors: bool = False  # loops carry loaded vectors of 8- and 16-bit elements whole (see lowering/control_flow.py)
+    # (b, value) → the i32 ``value``, which all threads hold alike, as the scalar that it is; where code generation does not see that
+    # of what comes through a call and makes worse code for it (None: it makes the same)
+    uniform: Callable[[Any, Any], Any] | None = None
     xor_shuffle_is_cheap: bool = False  # shuffle_xor costs much less than shuffle_idx: conversions make selects of such if they can
     # whether LLVM's fptrunc from f32 to bf16 has code on this target; otherwise integer arithmetic does it
     native_bf16_conversion: bool = True
@@ -40,6 +43,14 @@ class TargetHooks:
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         """Set calling convention and attributes of the kernel's llvm.func (maxntid, flat work-group size, …)."""
         raise NotImplementedError
+
+    def called_shared_base(self, b: Any) -> Any:
+        """In a function that kernels call: a pointer to the block's shared memory, or None where the global variable that stands for
+        it in kernels does so there too."""
+        return None
+
+    def declare_function(self, b: Any, func: Any, num_warps: int) -> None:
+        """Set attributes of the llvm.func of a function that kernels call, where they differ from LLVM's defaults."""
 
     # -- indices; all i32
     def thread_id(self, b: Any) -> Any:

@@ -18,6 +18,7 @@ _ROOT = "tilewright.dialects"
 SHARED_PASSES: dict[str, str] = {
     "rewrite_tensor_descriptors": f"{_ROOT}.passes.rewrite_tensor_descriptors:run",
     "canonicalize_tt": f"{_ROOT}.passes.canonicalize_tt:run",
+    "unroll_loops": f"{_ROOT}.passes.unroll_loops:run",
     "dce_cse": f"{_ROOT}.passes.dce_cse:run",
     "convert_tt_to_ttg": f"{_ROOT}.passes.convert_tt_to_ttg:run",
     "coalesce": f"{_ROOT}.passes.coalesce:run",
@@ -55,7 +56,7 @@ def shared_pass(name: str) -> Pass:
 
 def tt_passes() -> tuple[Pass, ...]:
     """What runs on tt: the "ttir" stage of every target."""
-    return tuple(map(shared_pass, ("rewrite_tensor_descriptors", "canonicalize_tt", "dce_cse")))
+    return tuple(map(shared_pass, ("rewrite_tensor_descriptors", "canonicalize_tt", "unroll_loops", "dce_cse")))
 
 
 def ttg_passes(target_passes: Sequence[Pass] = ()) -> tuple[Pass, ...]:

@@ -1,5 +1,7 @@
 """Give every buffer and every op that needs scratch its place in shared memory.
 
+A called function's buffers lie behind all that any of its callers, and theirs, hold while they call it; at one place for all calls.
+
 Buffers that are never live at once share bytes. Placement is first-fit, the largest first (Gergov, "Algorithms for compile-time
 memory optimization", 1999, shows that such a greedy order stays near the optimum).
 """
@@ -11,6 +13,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC
+from tilewright.dialects.analysis.call_graph import callee_of, callers_first, calls_of, name_of
 from tilewright.dialects.analysis.liveness import Interval, Liveness
 from tilewright.dialects.analysis.structure import Node, functions
 from tilewright.dialects.encodings import downcast, shared_alignment, shared_elements, shared_rank, storage_bits
@@ -82,13 +85,13 @@ def scratch_of(node: Node, hooks: Any) -> int:
     return int(scratch_bytes(node.op, hooks))
 
 
-def place(buffers: list[Buffer]) -> int:
-    """Set every offset; the total in bytes."""
+def place(buffers: list[Buffer], start: int = 0) -> int:
+    """Set every offset, from ``start`` on; the end of the last buffer."""
     placed: list[Buffer] = []
-    total = 0
+    total = start
     for buffer in sorted(buffers, key=lambda b: (-b.size, b.interval.start)):
         others = sorted((b for b in placed if b.interval.overlaps(buffer.interval)), key=lambda b: b.offset)
-        offset = 0
+        offset = -(-start // buffer.alignment) * buffer.alignment
         for other in others:
             if offset + buffer.size <= other.offset:
                 break
@@ -120,7 +123,9 @@ def run(module: Any, ctx: PassContext) -> None:
     hooks = hooks_of(ctx)
     i32 = ir.IntegerType.get_signless(32)
     total = 0
-    for function in functions(module):
+    starts: dict[str, int] = {}  # of called functions
+    for function in callers_first(functions(module)):
+        start = starts.get(name_of(function), 0)
         live = Liveness(function)
         buffers = []
         for interval in live.buffers():
@@ -130,7 +135,11 @@ def run(module: Any, ctx: PassContext) -> None:
         for node in live.order:
             if size := scratch_of(node, hooks):
                 buffers.append(Buffer(live.of(node), size, SCRATCH_ALIGNMENT))
-        total = max(total, place(buffers))
+        total = max(total, place(buffers, start))
+        for call in calls_of(function):
+            during = live.of(call)
+            held = max((b.end for b in buffers if b.interval.overlaps(during)), default=start)
+            starts[callee_of(call)] = max(starts.get(callee_of(call), 0), held)
         if total > ctx.capabilities.max_shared_bytes:
             largest = sorted(buffers, key=lambda b: -b.size)[:3]
             raise OutOfResources(total, ctx.capabilities.max_shared_bytes, "shared memory", "Reducing block sizes or `num_stages` "

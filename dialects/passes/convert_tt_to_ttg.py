@@ -3,7 +3,8 @@
 Before: a tt module, no encodings. After: every tensor has an encoding, ``verify_layouts`` holds, and the module carries
 ``ttg.num-warps``, ``ttg.threads-per-warp`` and ``ttg.num-ctas``. Ops whose operands and results cannot both have the default
 (expand_dims, reduce, trans, reshape, join, split, cat, dot, broadcast) are joined to the rest by ``ttg.convert_layout``; the
-later passes choose better layouts and remove those.
+later passes choose better layouts and remove those. Tensors enter and leave called functions in the default layout of their shape,
+and no later pass changes that: caller and callee need not know of each other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
+from tilewright.dialects.analysis.call_graph import is_kernel, retype
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info, with_encoding
 from tilewright.dialects.encodings import default_blocked
 from tilewright.dialects.errors import TilewrightError
@@ -84,7 +86,7 @@ def _fix(function: Function, node: Node, default: _Defaults) -> None:
 def run(module: Any, ctx: Any) -> None:
     """Before: tt, no encodings. After: default blocked encodings everywhere, with convert_layout where ops need others.
 
-    Raises TilewrightError for tensor arguments of functions, and where tensors have encodings already.
+    Raises TilewrightError for tensor arguments of kernels, and where tensors have encodings already.
     """
     i32 = ir.IntegerType.get_signless(32)
     operation = module.operation if hasattr(module, "operation") else module
@@ -94,10 +96,10 @@ def run(module: Any, ctx: Any) -> None:
     default = _Defaults(ctx.num_warps, ctx.warp_size)
     types: dict[Any, Any] = {}
     for function in functions(module):
-        if any(type_info(a.type).shape is not None for a in function.body.args):
-            raise TilewrightError("a function with tensor arguments has to be inlined before layouts are chosen")
+        if is_kernel(function) and any(type_info(a.type).shape is not None for a in function.body.args):
+            raise TilewrightError("a kernel has no tensor arguments: its host passes pointers and scalars")
         nodes = list(function.nodes())
-        for node in nodes:
+        for node in (function.root, *nodes):
             for value in (*node.results, *(a for r in node.regions for a in r.args)):
                 old = value.type
                 new = types.get(old)
@@ -113,3 +115,4 @@ def run(module: Any, ctx: Any) -> None:
                         value.set_type(new)
         for node in nodes:
             _fix(function, node, default)
+        retype(function)

@@ -10,17 +10,21 @@ barrier to be seen: from there on they count as writes. Ops of a target may go o
 
 Ops with scratch (layout conversions, reductions across warps, …) write their scratch, pass at least one barrier of their own, and
 read it: whatever was pending before them is settled, and the scratch counts as read after them.
+
+A called function is analysed before its callers, as if nothing were pending when it begins: a barrier stands before a call where
+something is pending on any byte that the function touches, and what it leaves pending is so after the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases, is_memdesc
+from tilewright.dialects.analysis.call_graph import CALL, callee_of, callers_first, name_of
 from tilewright.dialects.analysis.liveness import WAIT, reads_go_on, register_reads_go_on
 from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of, functions
 from tilewright.dialects.errors import InternalCompilerError
@@ -81,17 +85,31 @@ def _overlap(a: frozenset[Bytes] | set[Bytes], b: frozenset[Bytes] | set[Bytes])
     return any(x[0] < y[1] and y[0] < x[1] for x in a for y in b)
 
 
-class RaceAnalysis:
-    """``needed``: ids of the ops that a barrier must precede."""
+@dataclass(frozen=True)
+class Called:
+    """What a call does: the bytes that the function, or one that it calls, touches, and what is pending when it returns."""
 
-    def __init__(self, function: Function, scratch: Callable[[Node], int]):
+    touches: frozenset[Bytes] = frozenset()
+    leaves: State = State()
+
+
+class RaceAnalysis:
+    """``needed``: ids of the ops that a barrier must precede. ``called``: the summaries of the functions that this one calls."""
+
+    def __init__(self, function: Function, scratch: Callable[[Node], int], called: Mapping[str, Called] | None = None):
         self.function = function
+        self._called = called or {}
         self.aliases = Aliases(function)
         self._scratch = scratch
         self._regions: dict[Any, frozenset[Bytes]] = {}
         self._memory: dict[int, tuple[set[Bytes], set[Bytes], Bytes | None]] = {}
         self.needed: dict[int, Node] = {}
-        self._region(function.body, State())
+        self._touched: set[Bytes] = set()
+        self._end = self._region(function.body, State())
+
+    def summary(self) -> Called:
+        """The function as its callers see it."""
+        return Called(frozenset(self._touched), self._end)
 
     # -- which bytes
     def bytes_of(self, value: Any) -> frozenset[Bytes]:
@@ -152,6 +170,13 @@ class RaceAnalysis:
             return state
         if node.name in _BARRIERS:
             return state.settled()
+        if node.name == CALL:
+            called = self._called.get(callee_of(node), Called())
+            self._touched |= called.touches
+            if id(node) in self.needed or _overlap(called.touches, state.reads | state.writes):
+                self.needed[id(node)] = node
+                state = state.settled()
+            return state.join(called.leaves)
         if node.name == WAIT:
             left = frozenset() if node.int_attr("num") == 0 else state.in_flight
             return replace(state, writes=state.writes | state.in_flight, in_flight=left)
@@ -161,6 +186,7 @@ class RaceAnalysis:
             return replace(state, reads=state.reads | {r for _, r in ended}, reading=going_on)
         if node.name == ASYNC_COPY:
             target = self.bytes_of(node.operands[1])
+            self._touched |= target
             if id(node) in self.needed or _overlap(target, state.reads | state.writes):
                 self.needed[id(node)] = node
                 state = state.settled()
@@ -168,6 +194,7 @@ class RaceAnalysis:
         reads, writes, scratch = self._effects(node)
         if not reads and not writes and scratch is None and node.name not in _announced:
             return state
+        self._touched |= reads | writes | ({scratch} if scratch else set()) | self._announced_bytes(node)
         begun = writes | ({scratch} if scratch else set()) | self._announced_bytes(node)
         if id(node) in self.needed or _overlap(reads, state.writes) or _overlap(begun, state.reads | state.writes):
             self.needed[id(node)] = node
@@ -217,12 +244,15 @@ class RaceAnalysis:
 def run(module: Any, ctx: PassContext) -> None:
     """Before: shared memory is allocated. After: no race on shared memory that a barrier could order."""
     hooks = hooks_of(ctx)
-    for function in functions(module):
-        if not _uses_shared(function):
+    called: dict[str, Called] = {}
+    for function in reversed(callers_first(functions(module))):
+        if not _uses_shared(function, called):
             continue
-        for node in RaceAnalysis(function, lambda node: scratch_of(node, hooks) if OFFSET in node.op.attributes else 0).needed.values():
+        analysis = RaceAnalysis(function, lambda node: scratch_of(node, hooks) if OFFSET in node.op.attributes else 0, called)
+        for node in analysis.needed.values():
             ir.Operation.create("ttg.barrier", loc=node.op.location, ip=ir.InsertionPoint(node.op))
+        called[name_of(function)] = analysis.summary()
 
 
-def _uses_shared(function: Function) -> bool:
-    return any(OFFSET in node.op.attributes for node in function.nodes())
+def _uses_shared(function: Function, called: Mapping[str, Called]) -> bool:
+    return any(OFFSET in node.op.attributes or node.name == CALL and callee_of(node) in called for node in function.nodes())

@@ -45,7 +45,7 @@ from tilewright.dialects.passes.convert_tt_to_ttg import set_constant_type
 _CONVERT = "ttg.convert_layout"
 _LOOPS = ("scf.for", "scf.while")
 # results stay as given whatever the operands are
-_FIXED = frozenset(("tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas", "tt.cat"))
+_FIXED = frozenset(("tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas", "tt.cat", "func.call", "func.return"))
 _SHAPE_OPS = frozenset(("tt.expand_dims", "tt.broadcast", "tt.trans", "tt.reshape", "tt.join", "tt.split"))
 # operands are taken in any layout
 _TAKES_ANY = frozenset(("tt.print", "tt.assert", "tt.unsplat", "ttg.local_alloc", "ttg.local_store"))

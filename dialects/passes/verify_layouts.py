@@ -12,7 +12,8 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
-from tilewright.dialects.analysis.structure import Node, functions, type_info
+from tilewright.dialects.analysis.call_graph import callee_of, calls_of, name_of
+from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.encodings import downcast, integer, num_warps_of, to_linear_layout
 from tilewright.dialects.errors import InternalCompilerError
 
@@ -129,6 +130,19 @@ def _check_flow(node: Node) -> None:
         same(after.ops[-1].operands, before.args, "yielded values and arguments")
 
 
+def _check_calls(module_functions: list[Function]) -> None:
+    """What a call passes and gives has the types of what the called function takes and returns."""
+    by_name = {name_of(f): f for f in module_functions}
+    for call in (node for function in module_functions for node in calls_of(function)):
+        called = by_name.get(callee_of(call))
+        if called is None:
+            _fail(call, f"{callee_of(call)} is not a function of the module")
+            continue
+        for values, others in ((call.operands, called.body.args), (call.results, called.body.ops[-1].operands)):
+            if [v.type for v in values] != [v.type for v in others]:
+                _fail(call, f"{callee_of(call)} has {[str(v.type) for v in others]}")
+
+
 def run(module: Any, ctx: Any = None) -> None:
     """Before and after: a ttg module whose encodings obey the rules. Raises InternalCompilerError where they do not.
 
@@ -138,7 +152,9 @@ def run(module: Any, ctx: Any = None) -> None:
     if "ttg.num-warps" not in attributes or "ttg.threads-per-warp" not in attributes:
         return
     num_warps, warp_size = (int(ir.IntegerAttr(attributes[n]).value) for n in ("ttg.num-warps", "ttg.threads-per-warp"))
-    for function in functions(module):
+    all_functions = functions(module)
+    _check_calls(all_functions)
+    for function in all_functions:
         for node in function.nodes():
             for value in (*node.results, *(a for r in node.regions for a in r.args)):
                 _check_tensor(node, value, num_warps, warp_size)

@@ -1,7 +1,8 @@
 """From the Python source of a kernel to its tt module.
 
-The tree of the kernel is walked once; jit functions that it calls are inlined where they are called. The parts:
-codegen_base (names, places), codegen_expressions, codegen_statements, codegen_control (branches, loops) and, here, calls.
+The tree of the kernel is walked once; jit functions that it calls are inlined where they are called, unless they are marked
+noinline (codegen_calls). The parts: codegen_base (names, places), codegen_expressions, codegen_statements, codegen_control (branches,
+loops) and, here, calls.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright import knobs
 from tilewright.compiler.codegen_base import (
     Bind,
     Frame,
@@ -27,7 +29,7 @@ from tilewright.compiler.codegen_base import (
     static_value,
     wrap,
 )
-from tilewright.compiler.codegen_jumps import JumpGenerator
+from tilewright.compiler.codegen_calls import CallGenerator
 from tilewright.compiler.mlir_builder import MLIRBuilder
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import (
@@ -46,7 +48,7 @@ from tilewright.language.values import tuple as tl_tuple
 _DEEPEST = 60  # nested calls; more is a recursion in disguise and would exhaust Python's stack
 
 
-class CodeGenerator(JumpGenerator):
+class CodeGenerator(CallGenerator):
     """Generates one kernel."""
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ class CodeGenerator(JumpGenerator):
         return scope
 
     def inline(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Generate a jit function's body here; its result."""
+        """Generate a jit function's body here, or call it where it is marked noinline; its result."""
         info = function_of(fn)
         if any(f.info is info for f in self.frames):
             raise UnsupportedLanguageConstruct(f"{info.name} calls itself; the language of kernels has no recursion")
@@ -126,6 +128,8 @@ class CodeGenerator(JumpGenerator):
         scope = self.bind(fn, info, args, kwargs)
         caller, line = self.frame.info, self.line
         try:
+            if self.can_be_called(fn, scope):
+                return self.call_function(fn, info, scope)
             return self.enter(Frame(fn, info, scope, self.builder.loc), lambda frame: self.run(info.node.body))
         except CompilationError as error:
             error.calls.append((caller.file, caller.line_offset + line, caller.src.splitlines()[line - 1].strip()))
@@ -299,7 +303,8 @@ class CodeGenerator(JumpGenerator):
 
         for i, name in enumerate(info.param_names):
             scope[name] = argument((i,), source.signature.get(name, "constexpr"))
-        module = ir.Module.create(location)
+        module = self.module = ir.Module.create(location)
+        self.symbols.add(fn.__name__)
         function_type = ir.FunctionType.get([builder.type(a) for a in arg_types], [])
         function = ir.Operation.create("func.func", regions=1, loc=location, ip=ir.InsertionPoint(module.body), attributes={
             "sym_name": ir.StringAttr.get(fn.__name__), "function_type": ir.TypeAttr.get(function_type),
@@ -319,6 +324,7 @@ class CodeGenerator(JumpGenerator):
         builder.loc = location
         ir.Operation.create("func.return", loc=location, ip=ir.InsertionPoint(entry))
         anchor.erase()
+        self.drop_uncalled()
         for number, hint in builder.arg_hints.items():
             hints[number].update(hint)
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(h) for h in hints])
@@ -330,14 +336,6 @@ class CodeGenerator(JumpGenerator):
         stride = {"tt.divisibility": self.builder.attr("", "tt.divisibility", steps)} if steps > 1 else {}
         return [{"tt.divisibility": self.builder.attr("", "tt.divisibility", 16)}, *[{} for _ in range(rank - 1)], of_last_size,
                 *[stride for _ in range(rank - 1)]]
-
-    def with_descriptors(self, value: Any) -> Any:
-        """``value`` with the descriptors in it made here, at the kernel's top."""
-        if isinstance(value, tensor_descriptor):
-            return self.semantic.made(value)
-        if isinstance(value, tl_tuple):
-            return value.with_parts([self.with_descriptors(v) for v in value.parts])
-        return value
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         if node is not self.frame.info.node:
@@ -365,6 +363,10 @@ def _dispatch() -> dict[type, Any]:
 CodeGenerator.dispatch = _dispatch()
 
 
+def _full_traceback() -> bool:
+    return os.environ.get("TILEWRIGHT_FULL_TRACEBACK", "0") != "0" or knobs.compilation.front_end_debugging
+
+
 def ast_to_ttir(fn: Any, source: Any, options: Any, capabilities: Any = None) -> Any:
     """The tt module of a jit function; call inside ``mlir_context()``.
 
@@ -376,7 +378,7 @@ def ast_to_ttir(fn: Any, source: Any, options: Any, capabilities: Any = None) ->
     try:
         module = generator.kernel(fn, source)
     except CompilationError as error:
-        raise error.with_traceback(None) if os.environ.get("TILEWRIGHT_FULL_TRACEBACK", "0") == "0" else error from error.__cause__
+        raise error.with_traceback(None) if not _full_traceback() else error from error.__cause__
     if os.environ.get("TILEWRIGHT_VERIFY") == "1":
         module.operation.verify()
     return module

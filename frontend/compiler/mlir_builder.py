@@ -7,7 +7,8 @@ every constant is made once a function, in a block of its own at the start of th
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.compiler.builder import Builder, Handle
@@ -204,12 +205,25 @@ class MLIRBuilder(Builder):
         owner = handle.owner
         values = list(values)
         if isinstance(owner, ir.Block):
-            # of block arguments, only a kernel's can carry hints; those of loops are found by the analysis
+            # of block arguments, only a function's can carry hints; those of loops are found by the analysis
             if owner == self.entry:
                 self.arg_hints.setdefault(ir.BlockArgument(handle).arg_number, {})[name] = (
-                    self.attr("", name, values[0]) if name == "tt.divisibility" else ir.DenseI32ArrayAttr.get(values))
+                    self.attr("", name, values[0]) if name == "tt.divisibility" and len(values) == 1 else ir.DenseI32ArrayAttr.get(values))
             return
         owner.attributes[name] = ir.DenseI32ArrayAttr.get(values)
+
+    @contextmanager
+    def in_function(self, entry: Any, location: Any) -> Iterator[dict[int, dict[str, Any]]]:
+        """Build into a function whose first block is ``entry``: constants of its own, and hints of its arguments, which are given."""
+        saved = self.ip, self.loc, self.constants_at, self._constants, self.entry, self.arg_hints
+        anchor = ir.Operation.create("builtin.unrealized_conversion_cast", loc=location, ip=ir.InsertionPoint(entry))
+        self.constants_at, self._constants = ir.InsertionPoint(anchor), {}
+        self.ip, self.loc, self.entry, self.arg_hints = ir.InsertionPoint(entry), location, entry, {}
+        try:
+            yield self.arg_hints
+        finally:
+            self.ip, self.loc, self.constants_at, self._constants, self.entry, self.arg_hints = saved
+            anchor.erase()
 
     # -- blocks ----------------------------------------------------------------------------------------------------
     def new_region(self, regions: int = 1) -> Any:

@@ -48,8 +48,12 @@ class AmdHooks(TargetHooks):
         self._copies = any(node.name == "amdg.buffer_load_to_local" for node in function.nodes())
 
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
-        threads = num_warps * self.warp_size
         func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<amdgpu_kernelcc>")
+        self.declare_function(b, func, num_warps)
+
+    def declare_function(self, b: Any, func: Any, num_warps: int) -> None:
+        """What decides how many registers a wave may have is said of called functions too."""
+        threads = num_warps * self.warp_size
         pairs = [("amdgpu-ieee", "false"), ("amdgpu-flat-work-group-size", f"{threads},{threads}"), ("uniform-work-group-size", "true")]
         if self.options.waves_per_eu:
             pairs.append(("amdgpu-waves-per-eu", str(self.options.waves_per_eu)))
@@ -57,6 +61,16 @@ class AmdHooks(TargetHooks):
         if "memory-bound-attention" in self.options.schedule_hint and self.warp_size == 64:
             pairs.append(("amdgpu-sched-strategy", "iterative-ilp"))
         func.attributes["passthrough"] = ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(k), ir.StringAttr.get(v)]) for k, v in pairs])
+
+    def called_shared_base(self, b: Any) -> Any:
+        """A work-group's LDS begins at 0, since kernels have none but what the launch gives them. Of a variable in LDS that a called
+        function names, LLVM would look the address up in a table by the number of the kernel that runs."""
+        return b.inttoptr(b.i32(0), b.ptr(3))
+
+    @staticmethod
+    def uniform(b: Any, value: Any) -> Any:
+        """Arguments and results of calls come in vector registers, of which LLVM takes each lane to hold another value."""
+        return b.call_intrinsic("llvm.amdgcn.readfirstlane.i32", b.t_i32, [value])
 
     # -- indices
     def thread_id(self, b: Any) -> Any:

@@ -1,7 +1,7 @@
 """The walk from tt to loops: each tt op becomes a scalar, or a tile (see tiles); stores, dots and reductions make the loops.
 
-The kernel becomes ``func.func @NAME(arguments…, pid x, y, z, grid x, y, z, scratch)``. A lowering is a function
-``(lowering, op) -> list of values``, one a result, registered by ``@lowers(op name)``.
+The kernel becomes ``func.func @NAME(arguments…, pid x, y, z, grid x, y, z, scratch)``, functions that it calls as calls.py says. A lowering
+is a function ``(lowering, op) -> list of values``, one a result, registered by ``@lowers(op name)``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COSTLY = {"arith.divf", "arith.remf", "tt.precise_divf", "tt.precise_sqrt", "tt
 _CHEAP_MATH = {"math.absf", "math.absi", "math.fma", "math.floor", "math.ceil"}
 _DIVIDES = {"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"}
 # ops that write memory or wait: a load may not be read later than these
-WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.assert", "tt.print"}
+WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.assert", "tt.print", "func.call"}
 
 
 # ops that evaluate all their operands in one loop
@@ -58,6 +58,9 @@ class TileLowering:
         self.program: list[Any] = []
         self.grid: list[Any] = []
         self.failed: Any = None  # the flag of an assertion after which the rest of the block is to be skipped
+        self.flag: Any = None  # of a called function: where its caller looks whether an assertion failed
+        self.called: dict[str, Any] = {}  # by name, the functions that are lowered already
+        self.results: list[Buffer] = []  # of a called function: where its caller wants the results
         self.destination: dict[Any, Buffer] = {}  # where the maker of a value may put it
         self._declared: set[str] = set()
         self._sinks: dict[Any, set[Any]] = {}
@@ -82,6 +85,16 @@ class TileLowering:
     def scalar(self, value: Any) -> Any:
         """A scalar in compute form."""
         return self.env[value]
+
+    def new_flag(self, op: Any) -> Any:
+        """Where an assertion of ``op`` says that it failed, if ``op`` stands in the function's own block: then the program ends. It is clear."""
+        if op.block.owner.operation.name != "func.func":
+            return None
+        if self.flag is not None:
+            return self.flag
+        flag = self.arena.take([1], self.b.i8, wide=True).ptr
+        self.b.store(self.b.const(self.b.i8, 0), flag)
+        return flag
 
     def declare(self, symbol: str, arity: int) -> None:
         """A C function of ``arity`` doubles."""
@@ -113,7 +126,7 @@ class TileLowering:
         for i, op in enumerate(ops):
             self.b.loc = op.location
             self.lower(op)
-            if op.name == "tt.assert" and self.failed is not None:
+            if op.name in ("tt.assert", "func.call") and self.failed is not None:
                 self._unless_failed(ops[i + 1:])
                 return
 
@@ -339,11 +352,7 @@ def assert_(lo: TileLowering, op: Any) -> list[Any]:
     """Calls ``tilewright_cpu_assert(message, x, y, z)`` for elements that do not hold; the launch then raises. An assertion that
     stands in the function's own block ends the program; in a loop or branch the program goes on."""
     b = lo.b
-    flag = None
-    block = op.block if hasattr(op, "block") else op.operation.block
-    if block.owner.operation.name == "func.func":
-        flag = lo.arena.take([1], b.i8, wide=True).ptr
-        b.store(b.const(b.i8, 0), flag)
+    flag = lo.new_flag(op)
     lo.declare_callback("tilewright_cpu_assert", [b.i32] * 4)
     held = lo.env[op.operands[0]]
     message = lo.message(ir.StringAttr(op.attributes["message"]).value)

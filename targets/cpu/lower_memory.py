@@ -261,7 +261,7 @@ def _disjoint(pointer: Any, writer: Any) -> bool:
     """
     if writer.name == "tt.debug_barrier" or not len(writer.operands):
         return False
-    if writer.name in ("tt.assert", "tt.print"):
+    if writer.name in ("tt.assert", "tt.print", "func.call"):  # of these, what is read is an operand: it is read first
         return True
     target = writer.operands[0]
     if target == pointer:
@@ -287,8 +287,8 @@ def base_of(value: Any) -> Any:
             return None
         parent = owner.owner.operation
         number = ir.BlockArgument(value).arg_number
-        if parent.name == "func.func":
-            return value
+        if parent.name == "func.func":  # two arguments of a called function may come from one of the kernel's
+            return value if "tt.kernel" in parent.attributes else None
         if parent.name != "scf.for" or number == 0:
             return None
         yielded = owner.operations[len(owner.operations) - 1].operation.operands[number - 1]

@@ -151,6 +151,21 @@ def _getpc(ins: Instruction, ctx: DecodeContext) -> Step:
     return lambda w: write(w, np.full(w.n, w.machine.code_address + ins.address + 4, np.uint64))
 
 
+@instruction("s_setpc_b64", "s_swappc_b64")
+def _jump(ins: Instruction, ctx: DecodeContext) -> Step:
+    """To an address in registers; s_swappc_b64 keeps the address that follows, to which the function returns."""
+    read = scalar_reader(ins.operands[-1], "u64")
+    write = scalar_writer(ins.operands[0], "b64") if ins.base == "s_swappc_b64" else None
+
+    def step(w: Waves) -> None:
+        targets = w.machine.pc_of(np.broadcast_to(read(w), (w.n,)))
+        if write is not None:
+            write(w, np.full(w.n, w.machine.code_address + ins.address + 4, np.uint64))
+        w.next_pc = int(targets[0]) if (targets == targets[0]).all() else targets
+
+    return step
+
+
 @instruction("s_getreg_b32")
 def _getreg(ins: Instruction, ctx: DecodeContext) -> Step:
     """HW_REG_SHADER_CYCLES (RDNA): a clock, here of blocks of instructions; HW_REG_MODE's low byte."""

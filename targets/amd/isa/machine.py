@@ -47,6 +47,7 @@ class Code:
     program: Program
     kernel: Kernel
     blocks: dict[int, Block]
+    places: dict[int, int]  # byte address in the code → number of the instruction
 
 
 def load(program: Program, kernel: Kernel) -> Code:
@@ -67,7 +68,7 @@ def load(program: Program, kernel: Kernel) -> Code:
         body = [(ins, decode(ins, ctx)) for ins in kernel.instructions[first:end]]
         names = [half.base for ins, _ in body for half in (ins, ins.dual) if half is not None]
         blocks[first] = Block(first, end, body, Counter(names))
-    code = Code(program, kernel, blocks)
+    code = Code(program, kernel, blocks, {ins.address: ins.index for ins in kernel.instructions})
     kernel._code = code  # type: ignore[attr-defined]
     return code
 
@@ -112,10 +113,23 @@ class Machine:
         self.groups: list[tuple[int, int, int]] = []
 
     def symbol_address(self, name: str) -> int:
-        """Address of constant data."""
+        """Address of constant data, or of a function that the kernel calls."""
+        if name in self.kernel.functions:
+            return self.code_address + self.kernel.instructions[self.kernel.labels[name]].address
         if name not in self.program.symbols:
             raise SimulationError(f"the code refers to {name}, which it does not define")
         return int(self._data.ctypes.data) + self.program.symbols[name]
+
+    def pc_of(self, addresses: Array) -> Array:
+        """The numbers of the instructions at ``addresses``, a wave each."""
+        out = np.empty(len(addresses), np.int64)
+        for address in np.unique(addresses):
+            pc = self.code.places.get(int(address) - self.code_address)
+            if pc is None:
+                wave = int(np.flatnonzero(addresses == address)[0])
+                raise SimulationError(f"a jump to address {int(address):#x}, where no instruction begins", wave)
+            out[addresses == address] = pc
+        return out
 
     # -- names for messages
     def group_name(self, slot: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -197,8 +197,14 @@ def parse_instruction(text: str, index: int = 0, kernel: str = "", file: str = "
     return made[0]
 
 
+_SHORT = ("s_wait", "s_nop", "s_delay_alu", "s_clause", "s_branch", "s_cbranch_")  # a 16-bit immediate is part of the instruction
+_GAP = 256  # bytes between functions
+
+
 def _size(ins: Instruction) -> int:
-    """Bytes of the encoding, close enough for pc-relative addresses of data, which only need to be consistent."""
+    """Bytes of the encoding, close enough for pc-relative addresses, which only need to be consistent."""
+    if ins.name.startswith(_SHORT):
+        return 4
     return 4 if ins.name.startswith("s_") and not any(isinstance(o, (Imm, Expr)) and getattr(o, "literal", True) for o in ins.operands) else 8
 
 
@@ -218,7 +224,8 @@ class Argument:
 
 @dataclass
 class Kernel:
-    """``descriptor``: the .amdhsa_ directives without that prefix; ``labels``: name → index of the instruction that follows."""
+    """``descriptor``: the .amdhsa_ directives without that prefix; ``labels``: name → index of the instruction that follows;
+    ``instructions``: the kernel's own, then those of the functions that it calls, whose names are labels; ``functions``: these names."""
 
     name: str
     arch: str
@@ -227,6 +234,7 @@ class Kernel:
     descriptor: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, int | str] = field(default_factory=dict)
     args: list[Argument] = field(default_factory=list)
+    functions: tuple[str, ...] = ()
 
     @property
     def lanes(self) -> int:
@@ -275,7 +283,32 @@ def parse(text: str) -> Program:
     kernels = {name: k for name, k in reader.functions.items() if k.descriptor}
     if not kernels:
         raise UnknownInstruction("the text has no kernel (.amdhsa_kernel)")
+    for kernel in kernels.values():
+        _link(kernel, reader.functions)
     return Program(target[1], kernels, bytes(reader.data), reader.symbols)
+
+
+_FUNCTION_ADDRESS = re.compile(r"([\w.$]+)@rel32@lo")
+
+
+def _link(kernel: Kernel, functions: dict[str, Kernel]) -> None:
+    """Put the instructions of the functions that the kernel calls, and those that these call, behind its own."""
+    found = [kernel.name]
+    for name in found:
+        for ins in functions[name].instructions:
+            for operand in ins.operands:
+                address = _FUNCTION_ADDRESS.match(operand.text)
+                if address and address[1] in functions and address[1] not in found:
+                    found.append(address[1])
+    for name in found[1:]:
+        last = kernel.instructions[-1]
+        start, base = len(kernel.instructions), last.address + _size(last) + _GAP
+        for ins in functions[name].instructions:
+            dual = ins.dual and replace(ins.dual, index=start + ins.index, address=base + ins.address)
+            kernel.instructions.append(replace(ins, index=start + ins.index, address=base + ins.address, dual=dual))
+        kernel.labels[name] = start
+        kernel.labels.update({label: start + index for label, index in functions[name].labels.items()})
+    kernel.functions = tuple(found[1:])
 
 
 class _Reader:

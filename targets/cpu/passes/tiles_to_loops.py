@@ -6,6 +6,8 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.call_graph import callers_first, is_kernel, name_of
+from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.cpu.emit import ENTRY_SUFFIX
 
@@ -13,11 +15,12 @@ PROGRAM_ARGUMENTS = 6  # pid x, y, z and grid x, y, z, all i32
 
 
 def run(module: Any, ctx: PassContext) -> None:
-    """Before: one ``func.func`` with ``tt.kernel`` of tt ops. After: ``@NAME(arguments…, pids, grid, scratch)`` of scf, arith,
+    """Before: a ``func.func`` with ``tt.kernel`` of tt ops, and those that it calls (see calls.py). After: ``@NAME(arguments…, pids, grid, scratch)`` of scf, arith,
     math, vector and llvm ops, and ``@NAME__grid(slots, begin, end, grid x, y, z, scratch)``, which takes the kernel's
     arguments from 8-byte slots and runs programs begin ≤ id < end, x fastest. ctx.metadata gets ``scratch_bytes`` (a
     program's) and ``messages`` (the texts of prints and assertions)."""
     from tilewright.targets.cpu import lower_dot, lower_map, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
+    from tilewright.targets.cpu.calls import Called, lower_function
     from tilewright.targets.cpu.loop_builder import LoopBuilder
     from tilewright.targets.cpu.lower import TileLowering
     from tilewright.targets.cpu.lower_control import block_ops
@@ -28,6 +31,7 @@ def run(module: Any, ctx: PassContext) -> None:
     kernel = next(op for op in module.body.operations if "tt.kernel" in op.attributes).operation
     name = ir.StringAttr(kernel.attributes["sym_name"]).value
     axis = AxisInfoAnalysis(module)
+    callees = [f for f in reversed(callers_first(functions(module))) if not is_kernel(f)]
     old_entry = kernel.regions[0].blocks[0]
     arguments = list(old_entry.arguments)
     i32, ptr = ir.IntegerType.get_signless(32), ir.Type.parse("!llvm.ptr")
@@ -38,11 +42,22 @@ def run(module: Any, ctx: PassContext) -> None:
         "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, []))}, regions=1, loc=kernel.location, ip=ir.InsertionPoint(kernel))
     entry = func.regions[0].blocks.append(*inputs, arg_locs=[kernel.location] * len(inputs))
     b = LoopBuilder(func)
-    b.contract = bool(getattr(ctx.options, "enable_fp_fusion", True))
     messages: list[str] = []
     new_arguments = list(entry.arguments)
     arena = Arena(b, new_arguments[-1])
-    lowering = TileLowering(b, arena, axis, module, messages, int(ctx.capabilities.max_vector_bits))
+    declared: set[str] = set()
+
+    def make(b: LoopBuilder, arena: Arena) -> TileLowering:
+        b.contract = bool(getattr(ctx.options, "enable_fp_fusion", True))
+        made = TileLowering(b, arena, axis, module, messages, int(ctx.capabilities.max_vector_bits))
+        made._declared = declared
+        return made
+
+    called: dict[str, Called] = {}
+    for function in callees:
+        called[name_of(function)] = lower_function(function, b, make, called)
+    lowering = make(b, arena)
+    lowering.called = called
     at = len(arguments)
     lowering.program, lowering.grid = new_arguments[at:at + 3], new_arguments[at + 3:at + 6]
     for old, new in zip(arguments, new_arguments):
@@ -54,6 +69,8 @@ def run(module: Any, ctx: PassContext) -> None:
     _grid_entry(module, name, [storage_type(b, a.type) for a in arguments], [compute_type(b, a.type) for a in arguments],
                 [a.type for a in arguments], kernel.location, from_storage)
     kernel.erase()
+    for function in callees:
+        function.root.op.erase()
     ctx.metadata["scratch_bytes"] = arena.peak
     ctx.metadata["messages"] = messages
 

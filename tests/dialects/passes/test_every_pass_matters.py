@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 from crowded_kernel import crowded
 
+import tilewright.language as tl
+from tilewright import jit
 from tilewright.compiler import ASTSource
 from tilewright.compiler.compiler import load_target, pass_context
 from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.context import mlir_context
+from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.pass_runner import run_passes
 from tilewright.dialects.pipeline import Pipeline
 from tilewright.dialects.printer import print_module
@@ -92,6 +95,43 @@ def _writes_a_block(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
     return "st.global" in code
 
 
+def _tt_of(kernel: Any, constants: dict[str, Any], pipeline: Callable[[Pipeline], Pipeline], arch: int = 80) -> str:
+    """The text of a small kernel of one pointer after the ttir stage."""
+    selection = registry.select(GPUTarget("cuda", arch, 32))
+    options = selection.plugin.options()
+    with mlir_context():
+        load_target(selection.plugin)
+        ctx = pass_context(selection, options, kernel.__name__)
+        module = ASTSource(kernel, {"p": "*fp32"}, constants).make_module(selection, options)
+        run_passes(module, pipeline(selection.plugin.pipeline(selection.arch, options)).stages[0].passes, ctx)
+        return print_module(module)
+
+
+@jit(noinline=True)
+def doubled(x):
+    return x * 2
+
+
+@jit
+def calling(p):
+    tl.store(p, doubled(tl.load(p)))
+
+
+@jit
+def unrolled(p, F: tl.constexpr):
+    for i in tl.range(0, 8, loop_unroll_factor=F):
+        tl.store(p + i, i)
+
+
+def _asks_for_a_variant(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
+    """Whether a kernel with a call is to be compiled without what has to see all code in one function."""
+    try:
+        _tt_of(calling, {}, pipeline, 90)
+    except VariantNeeded as needed:
+        return needed.options == {"tma": False, "warp_group_dots": False}
+    return False
+
+
 def _attention(pipeline: Callable[[Pipeline], Pipeline], look: Callable[[Any], bool]) -> bool:
     """What ``look`` says of attention's ttg."""
     kernel = example_of_attention.attention_kernel
@@ -146,6 +186,8 @@ def _fails(compiled: Any) -> bool:
 LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "rewrite_tensor_descriptors": ("tensor descriptors read and write memory", lambda c: _writes_a_block(c.pipeline)),
     "canonicalize_tt": ("nothing is multiplied by the strides known to be 1", lambda c: "dense<1> : tensor" not in c.text),
+    "unroll_loops": ("a loop takes as many iterations a round as it was asked to",
+                     lambda c: _tt_of(unrolled, {"F": 4}, c.pipeline).count('"tt.store"') == 4),
     "dce_cse": ("the loop carries the accumulator, the two pointers ahead and the stage, nothing dead", lambda c: c.carried == 4),
     "convert_tt_to_ttg": ("tensors have layouts, without which nothing can be lowered", lambda c: not _fails(c)),
     "coalesce": ("global memory is read 16 bytes at a time", lambda c: "cp.async.cg.shared.global" in c.ptx),
@@ -165,6 +207,7 @@ LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 # of sm_90a, beside the passes above
 WARP_GROUPS: dict[str, Any] = {"arch": 90, "warp_group_dots": True, "tma": False}
 WARP_GROUP_LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "refuse_calls": ("kernels with calls are compiled as those of older archs", lambda c: _asks_for_a_variant(c.pipeline)),
     "use_warp_group_dots": ("products are wgmma", lambda c: "wgmma.mma_async" in c.ptx and "mma.sync" not in c.ptx),
     "schedule_warp_group_dots": ("a product runs on in the next iteration", lambda c: "wgmma.wait_group.sync.aligned 1" in c.ptx),
     "fence_async_proxy": ("products see what cp.async wrote", lambda c: c.run() < 1e-3),
