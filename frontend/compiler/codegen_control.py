@@ -325,16 +325,13 @@ class ControlGenerator(StatementGenerator):
         yields: list[Any] = []
         kept: dict[str, list[int | None] | None] = {}
         position = leading
-
-        def drop(value: tensor) -> None:
-            for block in blocks:
-                block.arguments[position].replace_all_uses_with(value.handle)
-                block.erase_argument(position)
+        unchanged: list[tuple[int, Any]] = []  # positions of arguments that go, and what they always are
 
         for name, value in live.items():
             if name == counter and ends[name] is None:
                 for old in flatten(value, []):
-                    drop(old)
+                    unchanged.append((position, old.handle))
+                    position += 1
                 kept[name] = None
                 continue
             end = ends[name] if is_static(value) else self.to_tensor(ends[name])
@@ -346,14 +343,20 @@ class ControlGenerator(StatementGenerator):
             places: list[int | None] = []
             for old, new in zip(flatten(value, []), flatten(end, [])):
                 if new.handle == blocks[-1].arguments[position]:
-                    drop(old)
+                    unchanged.append((position, old.handle))
                     places.append(None)
                 else:
                     places.append(len(inits))
                     inits.append(old)
                     yields.append(new.handle)
-                    position += 1
+                position += 1
             kept[name] = places
+        # an unchanged variable may be the next value of another: x, y = y, y
+        yields = [next((held for at, held in unchanged if handle == blocks[-1].arguments[at]), handle) for handle in yields]
+        for at, held in reversed(unchanged):
+            for block in blocks:
+                block.arguments[at].replace_all_uses_with(held)
+                block.erase_argument(at)
         return inits, yields, kept
 
     def after_loop(self, live: dict[str, Any], kept: dict[str, list[int | None] | None], results: Sequence[Any]) -> None:
