@@ -1,241 +1,204 @@
-"""Random kernels of which every value is exact, so that interpreter and targets have to agree bit for bit.
+"""Random kernels from a grammar, compared between the interpreter and a target: every array bit for bit.
 
-Each value carries a bound on its magnitude: floats stay integers small enough for their type, and integers wrap alike everywhere.
+``python -m tilewright.conformance.random_kernels --count 20000 --jobs 16`` runs the kernels of seeds 0 … 19999 on the cpu target;
+``--target nvidia:sm_80:sim`` on another, ``--device cuda`` with torch's arrays on that device (and its target). A mismatch, an error, a
+crash and a hang of one kernel are reported with its seed, made small, and written as a script of its own (``--out FOLDER``); the run goes on.
+``--seeds 17,99`` runs just those. At the end: what the kernels used, and what of the grammar none did. The exit status is 0 where all
+kernels agreed (or the target refused them with an error that says what it lacks), 1 where one did not, 2 for a run that could not start.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+import collections
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 
-from tilewright.conformance.harness import TORCH, poisoned, random_array, rng_of, tl_name
-
-_TYPES = ("int32", "int32", "fp32", "fp32", "fp16", "bf16", "int8", "int64", "uint8", "fp64", "int16", "uint32")
-_EXACT = {"fp16": 2**11, "bf16": 2**8, "fp32": 2**24, "fp64": 2**53}
-_SHAPES = [(16, 16), (32, 16), (16, 64), (32, 32), (64, 8), (1, 32), (4, 2), (64, 64), (8, 1)]
-
-
-@dataclass(frozen=True)
-class Value:
-    """A tile (or a scalar, shape ()) named ``name``; ``bound``: its largest magnitude, for floats, which are integers."""
-
-    name: str
-    type: str
-    shape: tuple[int, ...]
-    bound: int
-
-    @property
-    def is_float(self) -> bool:
-        return self.type in _EXACT
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tilewright.conformance.random_kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1000, help="how many kernels (1000)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--seeds", default="", help="just these seeds, separated by commas")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (one a core)")
+    parser.add_argument("--target", default=None, help="NAME:ARCH of the target (TILEWRIGHT_TARGET, else cpu)")
+    parser.add_argument("--device", default=None, help="torch's device that holds the arrays, such as cuda")
+    parser.add_argument("--budget", type=float, default=0, help="start no kernel after so many seconds (0: no limit)")
+    parser.add_argument("--limit", type=float, default=0, help="seconds that one kernel may take (60; 600 in a simulator)")
+    parser.add_argument("--shrink", type=float, default=60, help="seconds that making one failure small may take (60; 0: not at all)")
+    parser.add_argument("--most", type=int, default=3, help="failures of one cause that are made small (3)")
+    parser.add_argument("--json", default="", help="write the result to this file")
+    parser.add_argument("--out", default="random_kernels_found", help="folder for the scripts of failures")
+    parser.add_argument("--print", action="store_true", help="only print the kernels' text")
+    return parser.parse_args(argv)
 
 
-class Program:
-    """Builds the text of one kernel."""
+class Run:
+    """The state of a run, shared by the threads that each serve one worker process."""
 
-    def __init__(self, seed: int, dots: bool = True):
-        self.rng = rng_of("random kernel", seed)
-        self.shape = _SHAPES[self.rng.integers(0, len(_SHAPES))]
-        self.lines: list[str] = []
-        self.args: dict[str, Any] = {}
-        self.values: list[Value] = []
-        self.count = 0
-        self.depth = 0
-        self.dots = dots
-        self.size = int(np.prod(self.shape))
+    def __init__(self, options: argparse.Namespace, target: str):
+        self.options, self.target = options, target
+        self.seeds: queue.SimpleQueue[int] = queue.SimpleQueue()
+        chosen = [int(s) for s in options.seeds.split(",") if s] or range(options.seed, options.seed + options.count)
+        for seed in chosen:
+            self.seeds.put(seed)
+        self.total = len(chosen)
+        self.lock = threading.Lock()
+        self.kinds: collections.Counter[str] = collections.Counter()
+        self.used: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.seconds: collections.Counter[str] = collections.Counter()
+        self.marks: collections.Counter[str] = collections.Counter()
+        self.slowest: list[tuple[float, int]] = []
+        self.failures: list[dict[str, Any]] = []
+        self.start = self.told = time.monotonic()
 
-    def pick(self, *options: Any) -> Any:
-        return options[self.rng.integers(0, len(options))]
+    def serve(self) -> None:
+        from .random_kernels_run import Worker
 
-    def emit(self, text: str) -> None:
-        self.lines.append("    " * (self.depth + 1) + text)
+        worker = Worker(self.options.limit or (600 if self.target.endswith(":sim") else 60))
+        try:
+            while not self.options.budget or time.monotonic() - self.start < self.options.budget:
+                try:
+                    seed = self.seeds.get_nowait()
+                except queue.Empty:
+                    break
+                outcome = worker.ask(seed)
+                self._count(seed, outcome)
+                if outcome.kind not in ("ok", "refused"):
+                    self._fail(seed, outcome, worker)
+        finally:
+            worker.stop()
 
-    def give(self, text: str, type: str, shape: tuple[int, ...], bound: int) -> Value:
-        """Assigns the expression; a float that may soon be inexact is brought back to a small range."""
-        self.count += 1
-        value = Value(f"v{self.count}", type, shape, bound)
-        self.emit(f"{value.name} = {text}")
-        if value.is_float and bound > 64:
-            self.emit(f"{value.name} = (tl.where({value.name} > 7, 7, tl.where({value.name} < -7, -7, {value.name}))).to({tl_name(type)})")
-            value = Value(value.name, type, shape, 7)
-        self.values.append(value)
-        return value
+    def _count(self, seed: int, outcome: Any) -> None:
+        with self.lock:
+            self.kinds[outcome.kind] += 1
+            self.used.update(outcome.used)
+            self.seconds.update(outcome.seconds)
+            self.slowest = sorted([*self.slowest, (outcome.seconds.get('interpreter', 0) + outcome.seconds.get('target', 0), seed)], reverse=True)[:5]
+            if outcome.kind != "ok":
+                self.marks[outcome.mark] += 1
+            now = time.monotonic()
+            if now - self.told > 30:
+                self.told = now
+                done = sum(self.kinds.values())
+                print(f"{done} of {self.total} kernels in {now - self.start:.0f} s: {self._kinds()}", flush=True)
 
-    def tile(self, rank: int | None = 2) -> Value:
-        found = [v for v in self.values if rank is None or len(v.shape) == rank]
-        return found[self.rng.integers(0, len(found))]
+    def _kinds(self) -> str:
+        return ", ".join(f"{n} {k}" for k, n in self.kinds.most_common())
 
-    def fitting(self, shape: tuple[int, ...]) -> Value:
-        """A value that broadcasts to the shape."""
-        found = [v for v in self.values if v.shape == () or v.shape == shape]
-        return found[self.rng.integers(0, len(found))]
+    def _fail(self, seed: int, outcome: Any, worker: Any) -> None:
+        from .random_kernels_control import generate
+        from .random_kernels_shrink import reproducer, shrink
 
-    def place(self, shape: tuple[int, ...]) -> str:
-        if len(shape) == 1:
-            return f"tl.arange(0, {shape[0]})"
-        return f"tl.arange(0, {shape[0]})[:, None] * {shape[1]} + tl.arange(0, {shape[1]})[None, :]"
+        told = outcome.text
+        with self.lock:
+            number = self.marks[outcome.mark]
+        known = {"seed": seed, "kind": outcome.kind, "mark": outcome.mark, "text": outcome.text}
+        if outcome.kind != "generator":
+            case = generate(seed)
+            if self.options.shrink and number <= self.options.most:
+                case, outcome = shrink(case, outcome, worker, self.options.shrink)
+            folder = Path(self.options.out)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"seed_{seed}_{outcome.kind}.py"
+            path.write_text(reproducer(case, outcome, self.target))
+            known |= {"source": case.source, "script": str(path)}
+        with self.lock:
+            self.failures.append(known)
+            print(f"seed {seed}: {outcome.kind}: {_last(told) if outcome.kind != 'crash' else outcome.mark}" + (f" ({known['script']})" if "script" in known else ""), flush=True)
 
-    # -- statements ------------------------------------------------------------------------------------------------
-    def load(self) -> None:
-        type = self.pick(*_TYPES)
-        name = f"p{len(self.args)}"
-        self.args[name] = random_array(type, 2 * self.size + 8, self.rng, small=True)
-        at = self.pick(self.place(self.shape), f"{self.rng.integers(0, 8)} + {self.place(self.shape)}", f"({self.place(self.shape)}) * 2",
-                       f"{2 * self.size} - ({self.place(self.shape)})", f"tl.arange(0, {self.shape[1]})[None, :] * {self.shape[0]} + tl.arange(0, {self.shape[0]})[:, None]")
-        rows, columns = f"tl.arange(0, {self.shape[0]})[:, None]", f"tl.arange(0, {self.shape[1]})[None, :]"
-        mask = self.pick("", "", f", mask=({rows} < n * 5) & ({columns} >= m), other=3", f", mask={rows} + {columns} != n", f", mask=({self.place(self.shape)}) < {self.size * 2 // 3}")
-        self.give(f"tl.load({name} + {at}{mask})", type, self.shape, 4)
+    def report(self) -> None:
+        wall = time.monotonic() - self.start
+        done = sum(self.kinds.values())
+        print(f"\n{done} kernels in {wall:.0f} s on {self.target or self.options.device}, seeds from {self.options.seed}: {self._kinds()}")
+        if done:
+            spent = ", ".join(f"{name} {value / done * 1000:.0f} ms" for name, value in self.seconds.most_common())
+            print(f"a kernel takes {spent}; the slowest: {', '.join(f'seed {s} {t:.1f} s' for t, s in self.slowest)}")
+        coverage(self.used)
+        if self.marks:
+            print("\nwhat was not ok:")
+            for mark, n in self.marks.most_common():
+                print(f"  {n:5} × {mark}")
+        for failure in sorted(self.failures, key=lambda f: f["seed"]):
+            print(f"  seed {failure['seed']}: {failure['kind']}: {_last(failure['text']) if failure['kind'] != 'crash' else failure['mark']}")
 
-    def binary(self) -> None:
-        a = self.tile(None)
-        b = self.fitting(a.shape)
-        if a.type == b.type == "bf16" or (a.type != b.type and {a.type, b.type} & {"bf16"}):
-            a = self.give(f"{a.name}.to(tl.float32)", "fp32", a.shape, a.bound)
-            b = b if b.type != "bf16" else self.give(f"{b.name}.to(tl.float32)", "fp32", b.shape, b.bound)
-        sign = self.pick("+", "-", "*")
-        if a.is_float or b.is_float:
-            floats = [v for v in (a, b) if v.is_float]
-            type = max((v.type for v in floats), key=lambda t: _EXACT[t])
-            for v in (a, b):
-                if not v.is_float and v.bound > 64:  # integers may be large: wrap them into a small range first
-                    small = self.give(f"({v.name} & 7).to(tl.int32)", "int32", v.shape, 7)
-                    a, b = (small if v is a else a), (small if v is b else b)
-            bound = a.bound * b.bound if sign == "*" else a.bound + b.bound
-            shape = a.shape or b.shape
-            self.give(f"{a.name} {sign} {b.name}", type, shape, bound)
-            return
-        sign = self.pick("+", "-", "*", "&", "|", "^")
-        wider = a.type if (_bits(a.type), a.type[0] == "u") >= (_bits(b.type), b.type[0] == "u") else b.type
-        self.give(f"{a.name} {sign} {b.name}", wider, a.shape or b.shape, 2**64)
-
-    def select(self) -> None:
-        a = self.tile(None)
-        same = [v for v in self.values if v.type == a.type and v.shape == a.shape]
-        b = same[self.rng.integers(0, len(same))]
-        c = self.fitting(a.shape)
-        sign = self.pick("<", ">", "==", "!=", "<=", ">=")
-        wide = a.type if a.type != "bf16" else "fp32"
-        text = self.pick(f"tl.where({c.name} {sign} 1, {a.name}, {b.name})", f"tl.maximum({a.name}, {b.name})", f"tl.minimum({a.name}, {b.name})")
-        type = a.type if "where" in text else wide
-        self.give(text, type, a.shape, max(a.bound, b.bound))
-
-    def cast(self) -> None:
-        a = self.tile(None)
-        type = self.pick(*_TYPES)
-        if type in _EXACT and not a.is_float:
-            self.give(f"({a.name} % 8).to({tl_name(type)})", type, a.shape, 7)
-        elif a.is_float and type.startswith("u"):
-            self.give(f"tl.abs({a.name}).to({tl_name(type)})", type, a.shape, a.bound)
-        else:
-            self.give(f"{a.name}.to({tl_name(type)})", type, a.shape, a.bound if a.is_float else 2**64)
-
-    def reduce(self) -> None:
-        a = self.tile(2)
-        axis = int(self.rng.integers(0, 2))
-        op = self.pick("sum", "max", "min", "argmax", "argmin")
-        rest = a.shape[1 - axis]
-        if a.type in ("fp16", "bf16"):
-            a = self.give(f"{a.name}.to(tl.float32)", "fp32", a.shape, a.bound)
-        small = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32"}.get(a.type, a.type)
-        if op == "sum":
-            type, bound = ("uint32" if a.type == "uint8" else small), a.bound * a.shape[axis]
-        elif op.startswith("arg"):
-            type, bound = "int32", a.shape[axis]
-        else:
-            type, bound = small, a.bound
-        r = self.give(f"tl.{op}({a.name}, {axis})", type, (rest,), bound)
-        at = "[None, :]" if axis == 0 else "[:, None]"
-        self.give(f"tl.broadcast_to({r.name}{at}, {a.shape})", type, a.shape, r.bound)
-        if self.rng.integers(0, 3) == 0:
-            self.give(f"tl.{self.pick('max', 'min')}({r.name}, 0)", {"fp16": "fp32"}.get(type, type), (), r.bound)
-
-    def scan(self) -> None:
-        a = self.tile(2)
-        if a.type in ("fp16", "bf16"):
-            a = self.give(f"{a.name}.to(tl.float32)", "fp32", a.shape, a.bound)
-        axis = int(self.rng.integers(0, 2))
-        type = {"int8": "int32", "int16": "int32", "uint8": "uint32"}.get(a.type, a.type)
-        self.give(f"tl.cumsum({a.name}, {axis}, reverse={bool(self.rng.integers(0, 2))})", type, a.shape, a.bound * a.shape[axis])
-
-    def rearrange(self) -> None:
-        a = self.tile(2)
-        m, n = a.shape
-        text = self.pick(f"tl.reshape(tl.trans({a.name}), ({m}, {n}))", f"tl.trans(tl.reshape({a.name}, ({n}, {m})))", f"tl.flip({a.name}, 1)",
-                         f"tl.reshape(tl.ravel({a.name}), ({m}, {n}))", f"tl.trans(tl.trans({a.name}) + 0)")
-        if "+ 0" in text and a.type == "bf16":
-            text = f"tl.trans(tl.trans({a.name}))"
-        self.give(text, a.type, a.shape, a.bound)
-
-    def dot(self) -> None:
-        m, n = self.shape
-        if not self.dots or m < 16 or n < 16:
-            return
-        a, b = self.tile(2), self.tile(2)
-        type = self.pick("fp16", "bf16", "fp32")
-        x, y = (self.give(f"({v.name} % 4).to({tl_name(type)})" if not v.is_float else f"tl.where({v.name} > 3, 3, tl.where({v.name} < -3, -3, {v.name})).to({tl_name(type)})",
-                          type, v.shape, 3) for v in (a, b))
-        left = self.give(f"tl.dot({x.name}, tl.trans({y.name}))", "fp32", (m, m), 9 * n)  # [m, n] · [n, m], then back to [m, n]
-        half = self.give(f"tl.where({left.name} > 0, 1.0, 0.0).to({tl_name(type)})", type, (m, m), 1)
-        del self.values[-2:]
-        self.give(f"tl.dot({half.name}, {y.name})", "fp32", (m, n), 3 * m)
-
-    def branch(self) -> None:
-        if self.depth > 1:
-            return
-        a = self.tile(None)
-        scalar = [v for v in self.values if v.shape == ()]
-        test = self.pick("n > m", "n == 2", "m > n and n > 0", *(f"{v.name} > 1" for v in scalar[:2]))
-        known = list(self.values)
-        name, self.count = f"v{self.count + 1}", self.count + 1
-        self.emit(f"if {test}:")
-        self._arm(name, a, known)
-        self.emit("else:")
-        self._arm(name, a, known)
-        self.values = known + [Value(name, a.type, a.shape, 7 if a.is_float else 2**64)]
-
-    def loop(self) -> None:
-        if self.depth > 1:
-            return
-        a = self.tile(None)
-        known = list(self.values)
-        name, self.count = f"v{self.count + 1}", self.count + 1
-        self.emit(f"{name} = {self._small(a)}")
-        self.emit(f"for k{self.depth} in range({self.pick('0, n', '0, 3', 'm, n + 2', '4, m, -1')}):")
-        self.values.append(Value(name, a.type, a.shape, 7 if a.is_float else 2**64))
-        self.values.append(Value(f"k{self.depth}", "int32", (), 8))
-        self._arm(name, a, list(self.values))
-        self.values = known + [Value(name, a.type, a.shape, 7 if a.is_float else 2**64)]
-
-    def _small(self, a: Value) -> str:
-        return a.name if not a.is_float else f"tl.where({a.name} > 7, 7, tl.where({a.name} < -7, -7, {a.name})).to({tl_name(a.type)})"
-
-    def _arm(self, name: str, like: Value, known: list[Value]) -> None:
-        self.depth += 1
-        for _ in range(self.rng.integers(1, 4)):
-            self.pick(self.binary, self.select, self.reduce, self.rearrange, self.cast, self.load if self.depth < 2 else self.binary)()
-        same = [v for v in self.values if v.type == like.type and v.shape == like.shape]
-        self.emit(f"{name} = {self._small(same[-1])}")
-        self.depth -= 1
-        self.values = list(known)
-
-    # -- the whole -------------------------------------------------------------------------------------------------
-    def build(self) -> tuple[str, dict[str, Any]]:
-        """(source, arguments)."""
-        self.load()
-        self.load()
-        for _ in range(self.rng.integers(5, 12)):
-            self.pick(self.load, self.binary, self.binary, self.select, self.cast, self.reduce, self.scan, self.rearrange, self.dot, self.branch, self.loop)()
-        chosen = [*self.values[-3:], self.tile(2)]
-        for k, v in enumerate(chosen):
-            place = self.place(v.shape) if v.shape else "0"
-            self.args[f"o{k}"] = poisoned(v.type, v.shape or 1)
-            self.emit(f"tl.store(o{k} + {place}, {v.name})")
-        head = f"@triton.jit\ndef kernel({', '.join(self.args)}, n, m):\n"
-        self.args |= {"n": int(self.rng.integers(0, 4)), "m": int(self.rng.integers(0, 3))}
-        return head + "\n".join(self.lines) + "\n", self.args
+    def result(self) -> dict[str, Any]:
+        return {"target": self.target or self.options.device, "kernels": sum(self.kinds.values()), "wanted": self.total, "kinds": dict(self.kinds),
+                "seconds": time.monotonic() - self.start, "marks": dict(self.marks), "failures": self.failures,
+                "used": {f"{a}: {b}": n for (a, b), n in sorted(self.used.items())}}
 
 
-def _bits(type: str) -> int:
-    return torch.empty(0, dtype=TORCH[type]).element_size() * 8
+def _last(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip()[:240] if lines else ""
+
+
+def coverage(used: collections.Counter[tuple[str, str]]) -> None:
+    """Print what was used how often: rules, their variants, types, shapes, nesting; and what was not at all."""
+    from .random_kernels_base import VARIANTS
+    from .random_kernels_control import PRODUCTIONS
+
+    def of(category: str) -> dict[str, int]:
+        return {item: n for (c, item), n in used.most_common() if c == category}
+
+    ops, variants = of("op"), of("variant")
+    print("\nrules: " + ", ".join(f"{name} {n}" for name, n in ops.items()))
+    print("variants: " + "; ".join(f"{rule} (" + ", ".join(f"{v} {variants.get(f'{rule}.{v}', 0)}" for v in names) + ")" for rule, names in VARIANTS.items()))
+    table: dict[str, dict[str, int]] = {}
+    for item, n in of("op × type").items():
+        op, _, type = item.rpartition(" ")
+        table.setdefault(op, {})[type] = n
+    types = list(of("type"))
+    print("rule × type of its result:")
+    print(f"  {'':16}" + "".join(f"{t:>8}" for t in types))
+    for op, row in sorted(table.items()):
+        print(f"  {op:16}" + "".join(f"{row.get(t, 0):8}" for t in types))
+    shapes = of("shape")
+    print(f"shapes: {len(shapes)} different: " + ", ".join(f"{s} {n}" for s, n in list(shapes.items())[:40]))
+    print("nesting: " + ", ".join(f"{s} {n}" for s, n in of("nesting").items()))
+    print("options: " + ", ".join(f"{s} {n}" for s, n in sorted(of("option").items())))
+    never = [name for name in PRODUCTIONS if name not in ops] + [f"{rule}.{v}" for rule, names in VARIANTS.items() for v in names if f"{rule}.{v}" not in variants]
+    print("never used: " + (", ".join(never) or "nothing"))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    options = _parse(argv)
+    if options.device:
+        os.environ["TILEWRIGHT_TEST_DEVICE"] = options.device
+    if options.target is not None:
+        os.environ["TILEWRIGHT_TARGET"] = options.target
+    target = os.environ.get("TILEWRIGHT_TARGET", "") or ("" if options.device else "cpu")
+    if target:
+        os.environ["TILEWRIGHT_TARGET"] = target
+    os.environ["TILEWRIGHT_ALWAYS_COMPILE"] = "1"  # each kernel is seen once
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # each process has one core
+    if options.print:
+        from .random_kernels_base import HEADER
+        from .random_kernels_control import generate
+
+        for seed in [int(s) for s in options.seeds.split(",") if s] or range(options.seed, options.seed + options.count):
+            case = generate(seed)
+            print(f"# seed {seed}, grid {case.grid}, {case.options}\n{case.source.removeprefix(HEADER)}")
+        return 0
+    run = Run(options, target)
+    threads = [threading.Thread(target=run.serve) for _ in range(max(1, min(options.jobs, run.total)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run.report()
+    if options.json:
+        Path(options.json).write_text(json.dumps(run.result(), indent=1))
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
