@@ -153,6 +153,9 @@ class tensor(base_value):
     def not_(self, _semantic: Any = None) -> tensor:
         return (_semantic or current_semantic()).not_(self)
 
+    # kernels call them as methods
+    logical_and.__triton_builtin__ = logical_or.__triton_builtin__ = True  # type: ignore[attr-defined]
+
     def __contains__(self, item: Any) -> bool:
         raise TypeMismatchError("`in` does not search tensors; compare and reduce instead")
 

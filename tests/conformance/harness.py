@@ -306,5 +306,71 @@ def _run_expressions(legal: list[Any], inputs: Mapping[str, torch.Tensor], loads
             failures.append(str(error))
 
 
-__all__ = ["ALL", "DEVICE", "FLOATS", "INTS", "ON_CPU", "ON_GPU", "SIMULATED", "TARGET", "TORCH", "TilewrightError", "UINTS", "WIDTH", "assert_same", "compare",
-           "expressions", "interpret", "kernel_of", "poisoned", "random_array", "rng_of", "run", "special_floats", "tl_name", "wide"]
+def index_text(shape: Sequence[int]) -> str:
+    """The offsets of a row-major tile, as text."""
+    if not shape:
+        return "0"
+    parts = []
+    for d, size in enumerate(shape):
+        stride = int(np.prod(shape[d + 1 :], dtype=int))
+        at = ", ".join(":" if e == d else "None" for e in range(len(shape)))
+        parts.append(f"tl.arange(0, {size})[{at}] * {stride}" if len(shape) > 1 else f"tl.arange(0, {size})")
+    return " + ".join(parts)
+
+
+def batch(table: Sequence[Any], inputs: Mapping[str, torch.Tensor], setup: str = "", functions: str = "", **options: Any) -> dict[str, str]:
+    """Expressions of tiles of any shape, all in one kernel, each against numpy's answer and the interpreter's.
+
+    ``table``: rows (text, expected array or None, keywords of assert_same); the array, in float64 or integers of any width, is what the result
+    has to be, in the type that the language gives it. ``inputs`` are loaded under their names; ``setup`` are further lines, ``functions`` jit
+    functions beside the kernel. Returns each text's type.
+    """
+    rows = [(r[0], r[1] if len(r) > 1 else None, r[2] if len(r) > 2 else {}) for r in table]
+    lines = [f"{x} = tl.load(p{x} + {index_text(tuple(v.shape))})" for x, v in inputs.items()]
+    lines += [line.strip() for line in setup.splitlines() if line.strip()]
+    indent = "\n" + " " * 16
+    pointers = ", ".join(f"p{x}" for x in inputs)
+    functions = textwrap.indent(textwrap.dedent(functions), " " * 12)
+    probe = module_of(f"""
+            types = []
+            {functions.lstrip()}
+            @triton.jit
+            def kernel({pointers}):
+                types.clear()
+                {indent.join(lines)}
+                {indent.join(f"types.append(({text}).type)" for text, _, _ in rows)}
+            """)
+    args: dict[str, Any] = {f"p{x}": v for x, v in inputs.items()}
+    interpret(probe.kernel, args)
+    if record.Recorder.current is not None:
+        record.Recorder.current.drop()
+    kinds = [(str(t.scalar), tuple(int(d) for d in t.shape)) for t in probe.types]
+    outputs = {f"o{k}": poisoned(kind, shape or (1,)) for k, (kind, shape) in enumerate(kinds)}
+    kernel = kernel_of(f"""
+            {functions.lstrip()}
+            @triton.jit
+            def kernel({pointers}, {', '.join(outputs)}):
+                {indent.join(lines)}
+                {indent.join(f"tl.store({o} + {index_text(shape)}, {text})" for o, (text, _, _), (_, shape) in zip(outputs, rows, kinds))}
+            """)
+    args.update(outputs)
+    reference = interpret(kernel, args)
+    got = run(kernel, args, **options)
+    failures = []
+    for o, (text, expected, how), (kind, shape) in zip(outputs, rows, kinds):
+        for who, have in (("interpreter", reference[o]), (TARGET or DEVICE, got[o])):
+            try:
+                if expected is None:
+                    assert_same(have, reference[o], what=f"{who}: {text} : {kind}{list(shape)}", **how)
+                    continue
+                value = np.asarray(expected)
+                assert value.shape == (shape or value.shape), f"{text} has shape {shape}, expected {value.shape}"
+                wanted = torch.from_numpy(np.array(value, copy=True, order="C").reshape(shape or (1,)))
+                assert_same(have, wanted.to(TORCH[kind]), what=f"{who}: {text} : {kind}{list(shape)}", inputs=list(inputs.values()), **how)
+            except AssertionError as error:
+                failures.append(str(error))
+    assert not failures, "\n".join(failures)
+    return {text: kind for (text, _, _), (kind, _) in zip(rows, kinds)}
+
+__all__ = ["ALL", "DEVICE", "FLOATS", "INTS", "ON_CPU", "ON_GPU", "SIMULATED", "TARGET", "TORCH", "TilewrightError", "UINTS", "WIDTH", "assert_same", "batch", "compare",
+           "expressions", "index_text", "interpret", "kernel_of", "poisoned", "random_array", "rng_of", "run", "special_floats", "tl_name", "wide"]
