@@ -25,6 +25,12 @@ def is_kernel(function: Function) -> bool:
     return "tt.kernel" in function.root.op.attributes
 
 
+def is_called(function: Function) -> bool:
+    """A function that others of the module call: it is private."""
+    attributes = function.root.op.attributes
+    return "sym_visibility" in attributes and str(ir.StringAttr(attributes["sym_visibility"]).value) == "private"
+
+
 def calls_of(function: Function) -> list[Node]:
     """The function's calls, in program order."""
     return [node for node in function.nodes() if node.name == CALL]

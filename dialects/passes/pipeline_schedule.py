@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.dialects import encodings, ttg
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.call_graph import CALL, is_called
 from tilewright.dialects.analysis.dots import is_asynchronous_dot, is_dot
 from tilewright.dialects.analysis.structure import Function, Node, type_info
 from tilewright.dialects.passes import fold_constants
@@ -23,7 +24,7 @@ _ON_THE_WAY = frozenset((ALLOC, "ttg.local_load", "ttg.memdesc_trans", "ttg.conv
 _POINTER_OPS = frozenset(("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "ttg.convert_layout", "tt.reshape",
                           "tt.trans"))
 # nothing is loaded ahead over these
-_FENCES = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "ttg.barrier", "tt.assert", "scf.for", "scf.while"))
+_FENCES = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "ttg.barrier", "tt.assert", "scf.for", "scf.while", CALL))
 
 
 @dataclass
@@ -104,7 +105,8 @@ def trip_count(function: Function, loop: Node) -> int | None:
 
 
 def base_pointers(function: Function, pointer: Any) -> set[Any] | None:
-    """The function arguments that a pointer may be based on; None where that is not known."""
+    """The kernel arguments that a pointer may be based on; None where that is not known. Arguments of a called function may come
+    from one of the kernel's."""
     bases: set[Any] = set()
     work, seen = [pointer], set()
     while work:
@@ -130,6 +132,8 @@ def base_pointers(function: Function, pointer: Any) -> set[Any] | None:
         region, index = function.arg_of[value]
         parent = region.parent
         if parent.name == "func.func":
+            if is_called(function):
+                return None
             bases.add(value)
         elif parent.name == "scf.for" and index > 0:
             work += [parent.operands[index + 2], region.ops[-1].operands[index - 1]]

@@ -14,7 +14,7 @@ import tempfile
 from functools import cache
 from typing import Any
 
-from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError, OutOfResources
+from tilewright.dialects.errors import AssemblerError, AssemblerNotFoundError, InternalCompilerError, OutOfResources
 from tilewright.targets.nvidia.capabilities import ptx_version, resolve_arch
 from tilewright.targets.nvidia.knobs import KNOBS
 
@@ -217,7 +217,7 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
         lines = ptx.splitlines()
         number = int(line.group(1))
         message += f"\n    PTX line {number}: {lines[number - 1].strip() if number <= len(lines) else ''}"
-    raise InternalCompilerError(message)
+    raise AssemblerError(message)
 
 
 def resource_usage(log: str) -> dict[str, Any]:
@@ -237,8 +237,8 @@ def resource_usage(log: str) -> dict[str, Any]:
     found = re.search(r"Used (\d+) registers", log)
     if found:
         usage["registers"] = int(found.group(1))
-    found = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    if found:
-        usage["stack"] = int(found.group(1))
-        usage["spills"] = int(found.group(2)) + int(found.group(3))
+    # of the kernel and of each function that it calls
+    for stack, stores, loads in re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log):
+        usage["stack"] += int(stack)
+        usage["spills"] += int(stores) + int(loads)
     return usage
