@@ -54,7 +54,7 @@ def stable_text(value: Any) -> str:
     if isinstance(value, dict):
         return f"dict({', '.join(f'{stable_text(k)}: {stable_text(v)}' for k, v in value.items())})"
     if hasattr(value, "cache_key") and not isinstance(value, type):
-        return f"jit({value.cache_key})"
+        return f"jit({value.cache_key}{' noinline' if getattr(value, 'noinline', None) else ''})"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__} {_class_source(value)}"
     if callable(value):

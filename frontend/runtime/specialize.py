@@ -177,7 +177,7 @@ def constexpr_key(v: Any) -> Any:
     if isinstance(v, (tuple, list)):
         return (t, *(constexpr_key(x) for x in v))
     if hasattr(v, "cache_key"):
-        return ("jit", v.cache_key)
+        return ("jit", v.cache_key, bool(getattr(v, "noinline", False)))
     try:
         hash(v)
     except TypeError:
