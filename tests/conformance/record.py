@@ -103,6 +103,9 @@ def named_in(source: str) -> frozenset[str]:
                     found.add(node.attr)
             elif not (isinstance(node.value, ast.Name) and node.value.id in ("triton", "libdevice")):
                 found.add("." + node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "tl":
+            # loops are written with calls that are no calls of functions
+            found.update(f"{node.func.attr}({k.arg}=)" for k in node.keywords if k.arg and node.func.attr in ("range", "static_range", "condition"))
     return frozenset(found)
 
 
