@@ -1,66 +1,20 @@
 """Conversions between float types: one table of formats, integer arithmetic where no instruction is certain to exist.
 
-fp8 is i8 in registers. To fp8 rounds to nearest even (or towards zero) and **saturates**: what is larger than the largest
-finite number, infinities included, becomes that number with its sign; NaN stays NaN. The FNUZ formats have no -0.
+fp8 is i8 in registers; dialects/fp8.py says how it is rounded to.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.fp8 import FP8, Fp8
 from tilewright.dialects.lowering.elementwise import map_registers
 from tilewright.dialects.lowering.registry import lowers
-
-
-@dataclass(frozen=True)
-class Fp8:
-    """A format: mantissa bits, exponent bias, the largest finite magnitude's code, and where NaN and infinity are.
-
-    nan: the code of (the positive) NaN. inf: of +infinity, None where there is none. fnuz: NaN is 0x80 and 0 has no sign.
-    """
-
-    mantissa: int
-    bias: int
-    largest: int
-    nan: int
-    inf: int | None = None
-    fnuz: bool = False
-
-    def decode(self, code: int) -> float:
-        """The value of a code, by the format's definition."""
-        if self.fnuz and code == 0x80:
-            return math.nan
-        sign, magnitude = -1.0 if code & 0x80 else 1.0, code & 0x7F
-        if not self.fnuz and magnitude > self.largest:
-            return sign * math.inf if magnitude == self.inf else math.nan
-        exponent, fraction = magnitude >> self.mantissa, magnitude & ((1 << self.mantissa) - 1)
-        if exponent == 0:
-            return sign * math.ldexp(fraction, 1 - self.bias - self.mantissa)
-        return sign * math.ldexp((1 << self.mantissa) + fraction, exponent - self.bias - self.mantissa)
-
-    def encode_exact(self, value: float) -> int:
-        """The code of a value that the format has."""
-        for code in range(256):
-            decoded = self.decode(code)
-            if decoded == value and math.copysign(1, decoded) == math.copysign(1, value) or math.isnan(value) and math.isnan(decoded):
-                return code
-        raise ValueError(f"{value} is not a number of this fp8 format")
-
-
-FP8 = {
-    "f8E4M3FN": Fp8(3, 7, 0x7E, 0x7F),
-    "f8E5M2": Fp8(2, 15, 0x7B, 0x7F, inf=0x7C),
-    "f8E4M3FNUZ": Fp8(3, 8, 0x7F, 0x80, fnuz=True),
-    "f8E5M2FNUZ": Fp8(2, 16, 0x7F, 0x80, fnuz=True),
-    "f8E4M3B11FNUZ": Fp8(3, 11, 0x7F, 0x80, fnuz=True),
-}
 
 
 @cache
@@ -111,10 +65,9 @@ def f32_to_fp8(b: Any, x: Any, f: Fp8) -> Any:
     sign = b.and_(b.lshr(bits, b.i32(24)), b.i32(0x80))
     if f.fnuz:
         signed = b.select(b.icmp("eq", code, b.i32(0)), code, b.or_(code, sign))
-        code = b.select(is_nan, b.i32(f.nan), signed)
     else:
-        code = b.or_(b.select(is_nan, b.i32(f.nan), code), sign)
-    return b.trunc(code, b.t_i8)
+        signed = b.or_(code, sign)
+    return b.trunc(b.select(is_nan, b.i32(f.nan), signed), b.t_i8)
 
 
 def bf16_word(b: Any, x: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tilewright.compiler import fp8e4b15
 from tilewright.compiler.builder import Builder, Handle
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
@@ -30,6 +31,7 @@ _FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "fp8e4nv
 
 # ops that touch memory or the outside: not in the function of a map_elementwise
 _EFFECTS = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.print", "tt.assert", "tt.debug_barrier"))
+_OF_BITS = frozenset(("tt.fp_to_fp", "tt.bitcast"))
 
 
 class MLIRBuilder(Builder):
@@ -46,6 +48,7 @@ class MLIRBuilder(Builder):
         self._constants: dict[Any, Any] = {}
         self._types: dict[Any, Any] = {}
         self._attrs: dict[Any, Any] = {}
+        self._i8 = ir.IntegerType.get_signless(8)
         self._i32 = ir.IntegerType.get_signless(32)
         self._i64 = ir.IntegerType.get_signless(64)
         self.unit = ir.UnitAttr.get()
@@ -70,9 +73,11 @@ class MLIRBuilder(Builder):
             return ir.IntegerType.get_signless(type.int_bitwidth)
         if isinstance(type, t.tensor_descriptor_type):
             return tt.TensorDescType.of(type.block_shape, self.type(t.int8 if type.element_ty.is_bool() else type.element_ty))
+        if type.is_fp8e4b15():
+            return ir.IntegerType.get_signless(8)
         name = _FLOATS.get(type.name)
         if name is None:
-            raise TypeMismatchError(f"{type} is not supported in compiled kernels; fp8e4nv and fp8e5 are")
+            raise TypeMismatchError(f"there are no values of type {type}")
         return ir.Type.parse(name)
 
     def attr(self, op: str, name: str, value: Any) -> Any:
@@ -97,6 +102,8 @@ class MLIRBuilder(Builder):
     # -- Builder ---------------------------------------------------------------------------------------------------
     def create(self, op: str, operands: Sequence[Handle | None], result_types: Sequence[Any], attrs: dict[str, Any] | None = None,
                ) -> list[Handle]:
+        if op in _OF_BITS and (handled := self._of_codes(op, operands, result_types, attrs)) is not None:
+            return [handled]
         attributes = {k: self.attr(op, k, v) for k, v in attrs.items()} if attrs else {}
         if op in _SEGMENTED:
             present = [o for o in operands if o is not None]
@@ -115,6 +122,15 @@ class MLIRBuilder(Builder):
             return [made.result]
         return list(made.results)
 
+    def _of_codes(self, op: str, operands: Sequence[Any], result_types: Sequence[Any], attrs: Any) -> Handle | None:
+        """A conversion from or to fp8e4b15, whose values are i8 codes; None where neither type is that."""
+        source = getattr(operands[0].type, "element_type", operands[0].type)
+        if op == "tt.bitcast":
+            return operands[0] if operands[0].type == self.type(result_types[0]) else None
+        if result_types[0].scalar.is_fp8e4b15() or source == self._i8:
+            return fp8e4b15.convert(self, operands[0], result_types[0], attrs["rounding"])
+        return None
+
     def constant(self, value: Any, type: Any) -> Handle:
         scalar = type.scalar
         key = (struct.pack("d", value) if scalar.is_floating() else int(value), type)
@@ -122,6 +138,8 @@ class MLIRBuilder(Builder):
         if found is not None:
             return found
         mlir_type, element = self.type(type), self.type(scalar)
+        if scalar.is_fp8e4b15():
+            value, scalar = fp8e4b15.code_of(value), t.int8
         attr = ir.FloatAttr.get(element, float(value)) if scalar.is_floating() else ir.IntegerAttr.get(element, self._signed(int(value), scalar))
         if type.is_block():
             attr = ir.DenseElementsAttr.get_splat(mlir_type, attr)

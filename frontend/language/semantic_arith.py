@@ -38,7 +38,7 @@ class ArithmeticSemantic(SemanticBase):
             lhs, rhs, l_type = rhs, lhs, r_type
         if l_type.is_ptr():
             return self.addptr(lhs, rhs)
-        return self.new("arith.addf" if l_type.is_floating() else "arith.addi", [lhs, rhs], lhs.type)
+        return self.float_op("arith.addf" if l_type.is_floating() else "arith.addi", [lhs, rhs], lhs.type)
 
     def addptr(self, ptr: tensor, offset: tensor) -> tensor:
         """Offsets are signed in the IR, so an unsigned one of up to 32 bits is widened first to keep its value."""
@@ -57,18 +57,23 @@ class ArithmeticSemantic(SemanticBase):
             if off.is_int_unsigned():
                 rhs = self.cast(rhs, t.int64)
             return self.addptr(lhs, self.minus(rhs))
-        return self.new("arith.subf" if scalar.is_floating() else "arith.subi", [lhs, rhs], lhs.type)
+        return self.float_op("arith.subf" if scalar.is_floating() else "arith.subi", [lhs, rhs], lhs.type)
 
     def mul(self, lhs: Any, rhs: Any) -> tensor:
         lhs, rhs = self.binary_operands(lhs, rhs, "*")
-        return self.new("arith.mulf" if lhs.type.scalar.is_floating() else "arith.muli", [lhs, rhs], lhs.type)
+        return self.float_op("arith.mulf" if lhs.type.scalar.is_floating() else "arith.muli", [lhs, rhs], lhs.type)
 
     def truediv(self, lhs: Any, rhs: Any) -> tensor:
         """Float quotient; integers are divided as fp32, 16-bit floats in fp32 with an fp32 result."""
         lhs, rhs = self.binary_operands(lhs, rhs, "/", div_or_mod=True)
         if lhs.type.scalar.is_int():
             lhs, rhs = self.cast(lhs, t.float32), self.cast(rhs, t.float32)
-        return self.new("arith.divf", [lhs, rhs], lhs.type)
+        return self.divided(lhs, rhs)
+
+    def divided(self, lhs: tensor, rhs: tensor) -> tensor:
+        """Quotient of floats of one type. Of fp8 it is the correctly rounded one in fp32 that is rounded to fp8: approximate division
+        would not be the same on every target."""
+        return self.in_wider("tt.precise_divf", [lhs, rhs], lhs.type) if lhs.type.scalar.is_fp8() else self.new("arith.divf", [lhs, rhs], lhs.type)
 
     def floordiv(self, lhs: Any, rhs: Any) -> tensor:
         """Integer quotient, truncated towards zero (unlike Python's, and like Triton's)."""
@@ -83,7 +88,7 @@ class ArithmeticSemantic(SemanticBase):
         lhs, rhs = self.binary_operands(lhs, rhs, "%", div_or_mod=True)
         scalar = lhs.type.scalar
         op = "arith.remf" if scalar.is_floating() else "arith.remsi" if scalar.is_int_signed() else "arith.remui"
-        return self.new(op, [lhs, rhs], lhs.type)
+        return self.float_op(op, [lhs, rhs], lhs.type)
 
     def fdiv(self, lhs: Any, rhs: Any, ieee_rounding: bool = False) -> tensor:
         """Float quotient in the operands' own type; ``ieee_rounding``: correctly rounded."""
@@ -92,14 +97,14 @@ class ArithmeticSemantic(SemanticBase):
             raise TypeMismatchError(f"fdiv takes floats, not {lhs.type.scalar}")
         if ieee_rounding and lhs.type.scalar.is_fp32():
             return self.new("tt.precise_divf", [lhs, rhs], lhs.type)
-        return self.new("arith.divf", [lhs, rhs], lhs.type)
+        return self.divided(lhs, rhs)
 
     def minus(self, value: tensor) -> tensor:
         scalar = value.type.scalar
         if scalar.is_ptr():
             raise TypeMismatchError("a pointer has no negative")
         if scalar.is_floating():
-            return self.new("arith.negf", [value], value.type)
+            return self.float_op("arith.negf", [value], value.type)
         return self.new("arith.subi", [self.constant(0, value.type), value], value.type)
 
     # -- bits ------------------------------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ class ArithmeticSemantic(SemanticBase):
         result = lhs.type.with_element_ty(t.int1)
         of_float, signed, unsigned = _COMPARISONS[name]
         if l_type.is_floating():
-            return self.new("arith.cmpf", [lhs, rhs], result, {"predicate": of_float})
+            return self.float_op("arith.cmpf", [lhs, rhs], result, {"predicate": of_float})
         return self.new("arith.cmpi", [lhs, rhs], result, {"predicate": signed if l_type.is_int_signed() else unsigned})
 
     def greater_than(self, lhs: Any, rhs: Any) -> tensor:
@@ -208,7 +213,7 @@ class ArithmeticSemantic(SemanticBase):
             op = f"arith.{name}f" if propagate_nan else f"arith.{short}numf"
         else:
             op = f"arith.{short}{'s' if scalar.is_int_signed() else 'u'}i"
-        return self.new(op, [lhs, rhs], lhs.type)
+        return self.float_op(op, [lhs, rhs], lhs.type)
 
     def minimum(self, lhs: Any, rhs: Any, propagate_nan: bool = False) -> tensor:
         """Smaller of the two. NaN is ignored, or kept with ``propagate_nan``. bf16 gives fp32."""
@@ -228,16 +233,14 @@ class ArithmeticSemantic(SemanticBase):
         scalar = x.type.scalar
         if not scalar.is_floating():
             raise TypeMismatchError(f"clamp takes floats, not {scalar}; use tl.minimum and tl.maximum for integers")
-        return self.new("tt.clampf", [x, lo, hi], x.type, {"propagate_nan": bool(propagate_nan)})
+        return self.float_op("tt.clampf", [x, lo, hi], x.type, {"propagate_nan": bool(propagate_nan)})
 
     # -- functions -------------------------------------------------------------------------------------------------
     def abs(self, value: Any) -> tensor:
         value = self.to_tensor(value)
         scalar = value.type.scalar
         if scalar.is_floating():
-            if scalar.is_fp8():
-                return self.cast(self.abs(self.cast(value, t.float16)), scalar)
-            return self.new("math.absf", [value], value.type)
+            return self.float_op("math.absf", [value], value.type)
         if scalar.is_int_signed():
             return self.new("math.absi", [value], value.type)
         if scalar.is_int():
@@ -274,7 +277,7 @@ class ArithmeticSemantic(SemanticBase):
         x, y = self.binary_operands(x, y, "fma")
         if not x.type.scalar.is_floating():
             raise TypeMismatchError(f"fma takes floats, not {x.type.scalar}")
-        return self.new("math.fma", [x, y, z], x.type)
+        return self.float_op("math.fma", [x, y, z], x.type)
 
     def umulhi(self, x: Any, y: Any) -> tensor:
         """High half of the product of 32- or 64-bit integers read as unsigned."""

@@ -1,8 +1,10 @@
 """Constants, type promotion, casts and broadcasting: what every operation of the language starts with.
 
 The promotion rules are Triton's: a Python number takes the tensor's type unless its kind (bool < int < float) is higher; else
-fp64 > fp32 > fp16 > bf16 > fp8, bf16 with bf16 stays, ``/`` and ``%`` of 16-bit floats compute in fp32, and integers follow C
-(wider wins, unsigned wins at equal width).
+fp64 > fp32 > fp16 > bf16 > fp8, bf16 with bf16 stays, ``/`` and ``%`` of 16-bit floats compute in fp32, two fp8 of one type stay (of
+two types they become fp16), and integers follow C (wider wins, unsigned wins at equal width).
+
+No machine has arithmetic on fp8: it is done in a wider type and rounded once (``in_wider``).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 from tilewright.compiler.builder import Builder
 from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError
+from tilewright.dialects.fp8 import FORMATS
 from tilewright.language import dtypes as t
 from tilewright.language.const import constexpr, unwrap
 from tilewright.language.dtypes import block_type, dtype, pointer_type
@@ -108,6 +111,19 @@ class SemanticBase:
         """One op of one result; operands are tensors or None."""
         return tensor(self.builder.create(op, [o.handle if o is not None else None for o in operands], [type], attrs)[0], type)
 
+    def in_wider(self, op: str, operands: Sequence[tensor], type: Any, attrs: dict[str, Any] | None = None) -> tensor:
+        """One float op whose operands and result are fp8: in fp32, rounded to fp8 in the end, which gives what rounding once would,
+        since fp32 has more than twice the bits; fused multiply-adds in fp64, which holds them exactly."""
+        wide = t.float64 if op == "math.fma" else t.float32
+        operands = [self.cast(o, wide) if o.type.scalar.is_fp8() else o for o in operands]
+        if not type.scalar.is_fp8():
+            return self.new(op, operands, type, attrs)
+        return self.cast(self.new(op, operands, type.with_element_ty(wide), attrs), type.scalar)
+
+    def float_op(self, op: str, operands: Sequence[tensor], type: Any, attrs: dict[str, Any] | None = None) -> tensor:
+        """One float op of operands of one type, in a wider type where that is fp8."""
+        return (self.in_wider if operands[0].type.scalar.is_fp8() else self.new)(op, operands, type, attrs)
+
     def constant(self, value: Any, type: Any) -> tensor:
         """A Python number as a scalar or, for a block_type, a tile. Integers wrap to the type's width."""
         scalar = type.scalar
@@ -127,6 +143,8 @@ class SemanticBase:
                 value -= 1 << scalar.int_bitwidth
         else:
             value = float(value)
+            if scalar.is_fp8():
+                value = FORMATS[scalar.name].round(value)
         return tensor(self.builder.constant(value, type), type, value)
 
     def to_tensor(self, value: Any, check_type: bool = True) -> tensor:

@@ -1,7 +1,8 @@
 """Memory of the interpreter: the buffers that were passed, found by address, read and written elementwise with checks.
 
 bf16 and fp8 values are held as float32 arrays whose values are exact in the narrow type; this module owns the bit
-patterns: it decodes on loads and rounds to nearest even on stores and casts.
+patterns: it decodes on loads and rounds to nearest even on casts. A NaN is held with its pattern (bf16: the upper half; fp8: the last
+byte, under a mark), so that what is loaded, moved and bitcast keeps its bits; conversions make one NaN of all.
 """
 
 from __future__ import annotations
@@ -73,17 +74,19 @@ def _table(name: str) -> np.ndarray:
             value = sign * np.inf if mantissa == 0 else np.nan
         elif name == "fp8e4nv" and exponent == top and mantissa == (1 << man_bits) - 1:
             value = np.nan
-        elif name == "fp8e4b15" and code & 0x7F == 0x7F:
-            value = np.nan
         else:
             value = None
         if value is None:
             scale = mantissa / (1 << man_bits)
             value = sign * (scale * 2.0 ** (1 - bias) if exponent == 0 else (1 + scale) * 2.0 ** (exponent - bias))
         out[code] = value
-    return out
+    held = out.view(np.uint32)
+    return np.where(np.isnan(out), _MARK | np.arange(256, dtype=np.uint32), held).astype(np.uint32).view(np.float32)
 
 
+_MARK = np.uint32(0x7FF0A500)  # of the NaNs that hold an fp8 code in their last byte
+_NAN_CODES = {"fp8e5": 0x7F, "fp8e4nv": 0x7F, "fp8e4b8": 0x80, "fp8e5b16": 0x80, "fp8e4b15": 0x7E}  # of what NaN is converted to; e4b15 has none
+_LARGEST = {"fp8e4b15": np.float32(1.75)}  # what conversions saturate to, where it is not the largest number of all
 _TABLES: dict[str, np.ndarray] = {}
 
 
@@ -104,7 +107,8 @@ def decode(bits: np.ndarray, name: str) -> np.ndarray:
 
 def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
     """float values to bit patterns: to nearest even ("rtne") or toward zero ("rtz"); fp8 saturates to the largest finite
-    value where the format has no infinity, NaN stays NaN. Infinity has a code in fp8e5, which conversions never make (round_to)."""
+    value where the format has no infinity. Infinity has a code in fp8e5, which conversions never make (round_to). NaN keeps the pattern
+    that it is held with (see _held_nan), others get the type's one."""
     name = canonical(name)
     if name == "bf16":
         f32 = _to_odd_float32(values)
@@ -114,7 +118,7 @@ def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
         else:
             rounded = bits
         out = (rounded >> 16).astype(np.uint16)
-        return np.where(np.isnan(f32), np.uint16(0x7FC0), out)
+        return np.where(np.isnan(f32), np.where(bits & 0xFFFF, np.uint16(0x7FC0), (bits >> 16).astype(np.uint16)), out)
     table = _fp8_values(name)
     codes = np.arange(128)
     finite = codes[np.isfinite(table[:128])]
@@ -136,11 +140,12 @@ def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
     negative = np.signbit(wide)
     if not _SMALL_FLOATS[name][4]:
         negative &= code != 0
-        nan_code = 0x80
-    else:
-        nan_code = int(np.flatnonzero(np.isnan(table[:128]))[-1])
     code = np.where(negative, code | 0x80, code).astype(np.uint8)
-    return np.where(np.isnan(wide), np.uint8(nan_code), code)
+    nan = np.uint8(_NAN_CODES[name])
+    if np.asarray(values).dtype == np.float32:
+        bits = np.ascontiguousarray(values).view(np.uint32).reshape(np.shape(values))
+        nan = np.where(bits & np.uint32(0x7FFFFF00) == _MARK, bits & 0xFF, nan).astype(np.uint8)
+    return np.where(np.isnan(wide), nan, code)
 
 
 def _to_odd_float32(values: np.ndarray) -> np.ndarray:
@@ -159,10 +164,13 @@ def round_to(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarra
     """Values as the type holds them (see numpy_dtype)."""
     name = canonical(name)
     if name in _SMALL_FLOATS:
+        values = np.asarray(values)
+        if values.dtype.kind == "f":
+            values = np.where(np.isnan(values), values.dtype.type(np.nan), values)  # conversions make one NaN of all
         if name != "bf16":  # conversions to fp8 saturate, infinities included, as the hardware's do
             table = _fp8_values(name)
-            largest = table[np.isfinite(table)].max()
-            values = np.clip(np.asarray(values), -largest, largest)
+            largest = _LARGEST.get(name, table[np.isfinite(table)].max())
+            values = np.clip(values, -largest, largest)
         return decode(encode(values, name, rounding), name)
     target = numpy_dtype(name)
     with np.errstate(over="ignore", invalid="ignore"):

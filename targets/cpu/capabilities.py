@@ -7,6 +7,7 @@ import platform
 from functools import cache
 
 from tilewright.dialects.errors import UnsupportedArchError
+from tilewright.dialects.fp8 import FP8
 from tilewright.targets.protocol import Capabilities
 
 # "native" is asked of the host when used
@@ -53,4 +54,4 @@ def vector_bits(arch: str) -> int:
 def capabilities(arch: str) -> Capabilities:
     arch = resolve_arch(arch)
     return Capabilities(arch=arch, warp_size=1, max_shared_bytes=1 << 30, max_threads=1, max_vector_bits=vector_bits(arch),
-                        float8_types=("f8E5M2", "f8E4M3FN"))
+                        float8_types=tuple(FP8))

@@ -7,11 +7,12 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
+from tilewright.dialects.fp8 import FP8
 from tilewright.targets.cpu import functions, portable_math, vector_math
 from tilewright.targets.cpu.loop_builder import LoopBuilder
 
 _FUSABLE = ("arith.addf", "arith.subf", "arith.mulf")
-_NARROW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
+_NARROW = ("f16", "bf16", *FP8)
 
 
 def compute_type(b: LoopBuilder, element: Any) -> Any:
@@ -22,7 +23,7 @@ def compute_type(b: LoopBuilder, element: Any) -> Any:
     if name.startswith("!tt.ptr"):
         return b.i64
     if name.startswith("f8"):
-        raise UnsupportedOnTargetError(f"cpu: no arithmetic or conversion for {name}; f8E5M2 and f8E4M3FN are there")
+        raise UnsupportedOnTargetError(f"cpu: no arithmetic or conversion for {name}; there are {', '.join(FP8)}")
     return element
 
 
@@ -70,7 +71,21 @@ def _round_small(b: LoopBuilder, x: Any, mantissa: int, min_exponent: int, large
 
 
 # mantissa bits, least exponent, largest number
-_FORMATS = {"f16": (10, -14, 65504.0), "f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0)}
+_FORMATS = {"f16": (10, -14, 65504.0)} | {name: (f.mantissa, 1 - f.bias, f.decode(f.largest)) for name, f in FP8.items()}
+
+
+def _round_fp8(b: LoopBuilder, x: Any, name: str, toward_zero: bool = False) -> Any:
+    """f32 lanes rounded to an fp8 format, NaN as the one that ``to_storage`` gives the format's own code, 0 without a sign where there is no -0."""
+    rounded = _round_small(b, x, *_FORMATS[name], toward_zero=toward_zero)
+    if FP8[name].fnuz:
+        rounded = b.op("arith.addf", [rounded, b.const(x.type, 0.0)], [x.type]).result  # -0 + 0 is 0
+    nan = b.bitcast(b.const(b.vec(b.lanes(x.type), b.i32), _nan_bits(name, FP8[name].nan)), b.f32)
+    return b.select(b.cmpf("uno", x, x), nan, rounded)
+
+
+def _nan_bits(name: str, code: int) -> int:
+    """The f32 NaN that stands for an fp8 NaN's code: quiet, with the code in its last bits, so that copies keep it."""
+    return 0x7FC00000 | (code & 0x80) << 24 | code
 
 
 def round_lanes(b: LoopBuilder, x: Any, element: Any) -> Any:
@@ -81,7 +96,7 @@ def round_lanes(b: LoopBuilder, x: Any, element: Any) -> Any:
     if name == "f16":
         narrow = b.un("arith.truncf", x, b.vec(b.lanes(x.type), b.f16))
         return b.un("arith.extf", narrow, x.type)
-    return _round_small(b, x, *_FORMATS[name]) if name in _FORMATS else x
+    return _round_fp8(b, x, name) if name in FP8 else x
 
 
 def to_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
@@ -93,16 +108,51 @@ def to_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
         return b.un("arith.truncf", x, b.vec(n, b.f16))
     if name == "bf16":
         return b.un("arith.trunci", b.bin("arith.shrui", b.bitcast(x, b.i32), b.const(b.vec(n, b.i32), 16)), b.vec(n, b.i16))
-    if name == "f8E5M2":
-        half = b.bitcast(b.un("arith.truncf", x, b.vec(n, b.f16)), b.i16)
-        return b.un("arith.trunci", b.bin("arith.shrui", half, b.const(half.type, 8)), b.vec(n, b.i8))
-    if name == "f8E4M3FN":
-        bits = b.bitcast(b.op("arith.mulf", [b.un("math.absf", x), b.const(x.type, 2.0**-120)], [x.type]).result, b.i32)
-        code = b.bin("arith.shrui", bits, b.const(bits.type, 20))
-        code = b.select(b.cmpf("uno", x, x), b.const(code.type, 0x7F), code)
-        sign = b.op("arith.andi", [b.bin("arith.shrui", b.bitcast(x, b.i32), b.const(bits.type, 24)), b.const(bits.type, 0x80)], [bits.type]).result
-        return b.un("arith.trunci", b.op("arith.ori", [code, sign], [bits.type]).result, b.vec(n, b.i8))
-    return x
+    return _fp8_code(b, x, name) if name in FP8 else x
+
+
+def _fp8_code(b: LoopBuilder, x: Any, name: str) -> Any:
+    """The i8 codes of f32 lanes that the format has. As an f32 pattern a number's code is right up to a power of two."""
+    f, n, word = FP8[name], b.lanes(x.type), b.vec(b.lanes(x.type), b.i32)
+
+    def masked(value: Any, mask: int) -> Any:
+        return b.op("arith.andi", [value, b.const(word, mask)], [word]).result
+
+    scaled = b.op("arith.mulf", [b.un("math.absf", x), b.const(x.type, 2.0 ** (f.bias - 127))], [x.type]).result
+    code = b.bin("arith.shrui", b.bitcast(scaled, b.i32), b.const(word, 23 - f.mantissa))
+    if f.inf is not None:
+        code = b.select(b.cmpf("oeq", b.un("math.absf", x), b.const(x.type, float("inf"))), b.const(word, f.inf), code)
+    bits = b.bitcast(x, b.i32)
+    sign = masked(b.bin("arith.shrui", bits, b.const(word, 24)), 0x80)
+    if f.fnuz:
+        sign = b.select(b.cmpf("oeq", x, b.const(x.type, 0.0)), b.const(word, 0), sign)
+    code = b.op("arith.ori", [code, sign], [word]).result
+    kept, nan = masked(bits, 0xFF), b.const(word, f.nan)  # a NaN that no fp8 tile was read as has no code
+    is_code = b.cmpi("eq", kept, nan) if f.fnuz else b.cmpi("ugt", masked(bits, 0x7F), b.const(word, max(f.largest, f.inf or 0)))
+    code = b.select(b.cmpf("uno", x, x), b.select(is_code, kept, nan) if f.has_nan else nan, code)
+    return b.un("arith.trunci", code, b.vec(n, b.i8))
+
+
+def _fp8_value(b: LoopBuilder, x: Any, name: str) -> Any:
+    """i8 codes as f32 lanes; NaN keeps its code (see _nan_bits)."""
+    f, n, word = FP8[name], b.lanes(x.type), b.vec(b.lanes(x.type), b.i32)
+    code = b.un("arith.extui", x, word)
+
+    def masked(mask: int) -> Any:
+        return b.op("arith.andi", [code, b.const(word, mask)], [word]).result
+
+    size, sign = masked(0x7F), b.bin("arith.shli", masked(0x80), b.const(word, 24))
+    lanes = b.vec(n, b.f32)
+    value = b.bitcast(b.op("arith.mulf", [b.bitcast(b.bin("arith.shli", size, b.const(word, 23 - f.mantissa)), b.f32),
+                                          b.const(lanes, 2.0 ** (127 - f.bias))], [lanes]).result, b.i32)
+    nan = b.op("arith.ori", [code, b.const(word, 0x7FC00000)], [word]).result
+    if f.fnuz:
+        value = b.select(b.cmpi("eq", code, b.const(word, 0x80)), nan, value)
+    elif f.has_nan:
+        value = b.select(b.cmpi("ugt", size, b.const(word, f.largest)), nan, value)
+        if f.inf is not None:
+            value = b.select(b.cmpi("eq", size, b.const(word, f.inf)), b.const(word, 0x7F800000), value)
+    return b.bitcast(b.op("arith.ori", [value, sign], [word]).result, b.f32)
 
 
 def from_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
@@ -115,18 +165,7 @@ def from_storage(b: LoopBuilder, x: Any, element: Any) -> Any:
     if name == "bf16":
         wide = b.un("arith.extui", x, b.vec(n, b.i32))
         return b.bitcast(b.bin("arith.shli", wide, b.const(wide.type, 16)), b.f32)
-    if name == "f8E5M2":
-        wide = b.un("arith.extui", x, b.vec(n, b.i16))
-        return b.un("arith.extf", b.bitcast(b.bin("arith.shli", wide, b.const(wide.type, 8)), b.f16), b.vec(n, b.f32))
-    if name == "f8E4M3FN":
-        wide = b.un("arith.extui", x, b.vec(n, b.i32))
-        size = b.op("arith.andi", [wide, b.const(wide.type, 0x7F)], [wide.type]).result
-        value = b.op("arith.mulf", [b.bitcast(b.bin("arith.shli", size, b.const(wide.type, 20)), b.f32),
-                                    b.const(b.vec(n, b.f32), 2.0**120)], [b.vec(n, b.f32)]).result
-        value = b.select(b.cmpi("eq", size, b.const(size.type, 0x7F)), b.const(value.type, float("nan")), value)
-        sign = b.bin("arith.shli", b.op("arith.andi", [wide, b.const(wide.type, 0x80)], [wide.type]).result, b.const(wide.type, 24))
-        return b.bitcast(b.op("arith.ori", [b.bitcast(value, b.i32), sign], [wide.type]).result, b.f32)
-    return x
+    return _fp8_value(b, x, name) if name in FP8 else x
 
 
 def _odd_f32(b: LoopBuilder, x: Any) -> Any:
@@ -148,8 +187,10 @@ def _rtz(b: LoopBuilder, x: Any, element: Any) -> Any:
         bits = b.bitcast(x, b.i32)
         cut = b.bitcast(b.bin("arith.andi", bits, b.const(bits.type, -1 << 16)), b.f32)
         return b.select(b.cmpf("uno", x, x), b.const(x.type, float("nan")), cut)
+    if name in FP8:
+        return _round_fp8(b, x, name, toward_zero=True)
     rounded = _round_small(b, x, *_FORMATS[name], toward_zero=True)
-    return b.select(b.cmpf("oeq", b.un("math.absf", x), b.const(x.type, float("inf"))), x, rounded) if name == "f16" else rounded
+    return b.select(b.cmpf("oeq", b.un("math.absf", x), b.const(x.type, float("inf"))), x, rounded)
 
 
 def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> Any:
@@ -215,6 +256,7 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         return _divide(b, name, args, out)
     if name == "arith.select":
         args = [args[0] if b.lanes(args[0].type) == n else b.broadcast(args[0], n), *args[1:]]
+        return b.op(name, list(args), [out], attrs).result  # nothing to round, and NaN keeps its bits
     return round_lanes(b, b.op(name, list(args), [out], attrs).result, target)
 
 
