@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -40,6 +41,7 @@ from tilewright.dialects.errors import (
 )
 from tilewright.language import core
 from tilewright.language import dtypes as t
+from tilewright.language.aggregate import Aggregate
 from tilewright.language.const import ConstexprFunction, constexpr
 from tilewright.language.tensor_descriptor import tensor_descriptor
 from tilewright.language.values import active_semantic, tensor
@@ -76,6 +78,9 @@ class CodeGenerator(CallGenerator):
         if special is not None:
             return special(self, *args, **kwargs)
         bound = getattr(fn, "__self__", None)
+        if isinstance(bound, Aggregate) and not is_jit(getattr(fn, "__func__", None)):  # a Python method, which runs while compiling
+            known = inspect.signature(fn).parameters
+            return wrap(fn(*args, **kwargs, **({"_semantic": self.semantic} if "_semantic" in known else {})))
         if bound is not None and is_jit(getattr(fn, "__func__", None)):
             return self.inline(fn.__func__, [bound, *args], kwargs)
         return self.call_python(fn, args, kwargs)
@@ -149,6 +154,7 @@ class CodeGenerator(CallGenerator):
     def enter(self, frame: Frame, body: Any, recursive: bool = False) -> Any:
         saved, location = self.frame, self.builder.loc
         self.frame = frame
+        frame.start = self.builder.ip.block
         if not recursive:
             self.frames.append(frame)
         try:

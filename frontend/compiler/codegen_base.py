@@ -58,7 +58,7 @@ def function_of(fn: Any) -> Function:
 class Frame:
     """One call of a function that is being inlined (or the kernel itself)."""
 
-    __slots__ = ("fn", "info", "scope", "globals", "nonlocals", "callsite", "locations", "ret", "loop")
+    __slots__ = ("fn", "info", "scope", "globals", "nonlocals", "callsite", "locations", "ret", "loop", "start")
 
     def __init__(self, fn: Any, info: Function, scope: dict[str, Any], callsite: Any, nonlocals: dict[str, Any] | None = None):
         self.fn = fn
@@ -68,6 +68,7 @@ class Frame:
         self.callsite = callsite
         self.locations: dict[int, Any] = {}
         self.ret: Any = None
+        self.start: Any = None  # the block in which the function's body begins
         self.loop: Loop | None = None  # the innermost one around the current statement whose body holds jumps
         if nonlocals is None:
             nonlocals = {}

@@ -8,9 +8,18 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tilewright.compiler.codegen_base import GeneratorBase, Lambda, is_static, same_static, static_value, wrap
+from tilewright.compiler.codegen_base import (
+    GeneratorBase,
+    Lambda,
+    is_static,
+    same_static,
+    static_value,
+    type_text,
+    wrap,
+)
 from tilewright.dialects.errors import NameResolutionError, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
+from tilewright.language.aggregate import Aggregate, BoundMethod
 from tilewright.language.const import constexpr
 from tilewright.language.dtypes import dtype
 from tilewright.language.values import tensor
@@ -27,6 +36,8 @@ COMPARE: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.LtE: ("<=", "less_equal", operator.le), ast.Gt: (">", "greater_than", operator.gt), ast.GtE: (">=", "greater_equal", operator.ge),
 }
 
+_METHODS: dict[type, str] = {ast.LShift: "lshift", ast.RShift: "rshift", ast.Pow: "pow"}
+_UNARY: dict[type, str] = {ast.USub: "__neg__", ast.UAdd: "__pos__", ast.Invert: "__invert__"}
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 
 
@@ -72,6 +83,12 @@ class ExpressionGenerator(GeneratorBase):
         if entry is None:
             raise UnsupportedLanguageConstruct("the operator @ is not part of the language; use tl.dot")
         sign, method, python = entry
+        name = _METHODS.get(op.__class__, method.rstrip("_"))
+        for one, other, prefix in ((lhs, rhs, "__"), (rhs, lhs, "__r")):
+            if isinstance(one, Aggregate) and hasattr(type(one), f"{prefix}{name}__"):
+                return self.call(getattr(one, f"{prefix}{name}__"), [other], {})
+        if isinstance(lhs, Aggregate) or isinstance(rhs, Aggregate):
+            raise TypeMismatchError(f"{type_text(lhs)} {sign} {type_text(rhs)}: neither has a method __{name}__ for that")
         if isinstance(lhs, tensor) or isinstance(rhs, tensor):
             if not method:
                 raise UnsupportedLanguageConstruct("** of run-time tensors is not part of the language; multiply, or use "
@@ -98,6 +115,8 @@ class ExpressionGenerator(GeneratorBase):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = self.visit(node.operand)
         op = node.op.__class__
+        if isinstance(value, Aggregate) and op in _UNARY:
+            return self.call(getattr(value, _UNARY[op]), [], {})
         if isinstance(value, tensor):
             self.at(node)
             if op is ast.USub:
@@ -145,6 +164,12 @@ class ExpressionGenerator(GeneratorBase):
                 raise TypeMismatchError("`in` looks for a compile-time value")
             return constexpr((static_value(lhs) in items) == (kind is ast.In))
         sign, method, python = COMPARE[kind]
+        if isinstance(lhs, Aggregate):
+            name = f"__{python.__name__}__"
+            if isinstance(getattr(lhs, name), BoundMethod):
+                return self.call(getattr(lhs, name), [rhs], {})
+            if kind in (ast.Eq, ast.NotEq):
+                raise TypeMismatchError(f"{type(lhs).__name__} has no jit method {name}; compare its fields")
         if isinstance(lhs, tensor) or isinstance(rhs, tensor):
             other = rhs if isinstance(lhs, tensor) else lhs
             if kind in (ast.Eq, ast.NotEq) and not isinstance(other, tensor) and not isinstance(static_value(other), (bool, int, float)):
@@ -215,6 +240,8 @@ class ExpressionGenerator(GeneratorBase):
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         value = self.visit(node.value)
         index = self.visit(node.slice)
+        if isinstance(value, Aggregate):
+            return self.call(value.__getitem__, [index], {})  # type: ignore[attr-defined]
         if isinstance(value, tensor):
             self.at(node)
             return self.semantic.getitem(value, index)
@@ -284,6 +311,9 @@ class ExpressionGenerator(GeneratorBase):
         return self.frame.scope[node.target.id]
 
     def assign(self, target: ast.expr, value: Any) -> None:
+        raise NotImplementedError
+
+    def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
 
     def run_time(self, value: Any) -> Any:

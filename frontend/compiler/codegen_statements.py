@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.compiler.codegen_base import Bind, Returning, Undefined, has_return, is_static, static_value
 from tilewright.compiler.codegen_expressions import ExpressionGenerator
 from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.language.aggregate import Aggregate
 from tilewright.language.const import constexpr
 from tilewright.language.values import tensor
 from tilewright.language.values import tuple as tl_tuple
@@ -54,9 +55,9 @@ class StatementGenerator(ExpressionGenerator):
     def visit_Assign(self, node: ast.Assign) -> None:
         value = self.visit(node.value)
         self.at(node)
-        value = self.run_time(value)
+        run_time = self.run_time(value)
         for target in node.targets:
-            self.assign(target, value)
+            self.assign(target, value if isinstance(target, ast.Attribute) else run_time)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         annotation = static_value(self.visit(node.annotation)) if not isinstance(node.annotation, ast.Constant) else node.annotation.value
@@ -108,7 +109,20 @@ class StatementGenerator(ExpressionGenerator):
             for t, v in zip(target.elts[at + 1:], items[len(items) - after:]):
                 self.assign(t, v)
             return
+        if isinstance(target, ast.Attribute):
+            self.assign_field(target, value)
+            return
         raise UnsupportedLanguageConstruct("only names are assigned in kernels; tl.store writes memory")
+
+    def assign_field(self, target: ast.Attribute, value: Any) -> None:
+        """``self.x = …``, in a jit ``__init__`` of an aggregate."""
+        instance = self.visit(target.value)
+        if not isinstance(instance, Aggregate):
+            raise UnsupportedLanguageConstruct("attributes are not assigned in kernels; only names are")
+        if self.frame.info.name != "__init__" or self.frame.start != self.builder.ip.block:
+            raise UnsupportedLanguageConstruct(f"the field {target.attr} of {type(instance).__name__} is assigned in __init__, outside branches and loops "
+                                               "known at run time; make a new instance instead")
+        setattr(instance, target.attr, value if instance.kind_of(target.attr) is constexpr else self.run_time(value))
 
     # -- the rest --------------------------------------------------------------------------------------------------
     def visit_Expr(self, node: ast.Expr) -> None:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.language.aggregate import aggregate as _aggregate  # Triton's name  # noqa: F401
 from tilewright.language.const import ConstexprFunction, constexpr, constexpr_function, constexpr_type
 from tilewright.language.const import unwrap as _unwrap_if_constexpr
 from tilewright.language.decorators import builtin, is_builtin, member

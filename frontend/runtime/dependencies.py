@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tilewright.language.const import constexpr
@@ -135,6 +136,10 @@ def _reader(fn: Any, root: str, links: tuple[str, ...]) -> Callable[[], Any]:
     return read
 
 
+def _member(read: Callable[[], Any], name: str) -> Any:
+    return getattr(read(), "members", {}).get(name, MISSING)
+
+
 def find(fn: Any, tree: ast.AST, parameters: set[str]) -> list[Use]:
     """The uses of ``fn``'s code: jit functions, other functions, and values; modules and the compiler's own names are left out.
 
@@ -159,6 +164,8 @@ def find(fn: Any, tree: ast.AST, parameters: set[str]) -> list[Use]:
         if value is MISSING or isinstance(value, types.ModuleType) or _of_compiler(value):
             continue
         name = ".".join((root, *taken))
+        for member, function in getattr(value, "members", {}).items() if getattr(value, "__triton_aggregate__", False) else ():
+            uses.setdefault(f"{name}.{member}", Use(f"{name}.{member}", partial(_member, _reader(fn, root, tuple(taken)), member), function, None))
         if name not in uses:
             uses[name] = Use(name, _reader(fn, root, tuple(taken)), value, place)
     return list(uses.values())

@@ -305,3 +305,326 @@ def test_jumps(name):
     for warps, (n, m) in enumerate(VALUES):
         compare(HELPERS + JUMPS[name], {"p": random_array("int32", 256, rng_of(name), small=True), "o": poisoned("int32", 64), "n": n, "m": m},
                 num_warps=1 << warps % 3)
+
+
+# name → module text of a `kernel(p, o, n, m)` as above
+RULES = {
+    "aggregates": """
+        @tl.core._aggregate
+        class Span:
+            low: tl.tensor
+            high: tl.tensor
+
+            def __init__(self, low, high):
+                self.low = low
+                self.high = high
+
+            @triton.jit
+            def length(self):
+                return self.high - self.low
+
+            @triton.jit
+            def moved(self, by, times: tl.constexpr = 1):
+                return Span(self.low + by * times, self.high + by * times)
+
+            @triton.jit
+            def __add__(self, other):
+                return Span(self.low + other.low, self.high + other.high)
+
+            @triton.jit
+            def __lt__(self, other):
+                return self.low < other.low
+
+        @tl.core._aggregate
+        class Scaled:
+            span: Span
+            by: tl.constexpr
+            extra: tl.tuple
+
+            @triton.constexpr_function
+            def __init__(self, span, by, extra):
+                self.span = span
+                self.by = tl.constexpr(by)
+                self.extra = extra
+
+            @triton.constexpr_function
+            def twice(self):
+                return self.by * 2
+
+            def doubled(self):
+                return self.by * 2
+
+            @triton.jit
+            def total(self):
+                return (self.span.length() * self.by + self.extra[0]) * self.twice() + self.doubled()
+
+        @triton.jit
+        def widened(s, by):
+            if by > 2:
+                return Span(s.low - by, s.high)
+            return s.moved(1, times=3)
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            s = Span(tl.load(p + i), tl.load(p + 64 + i))
+            for k in range(n):
+                if k % 2 == 0:
+                    s = s.moved(k)
+                else:
+                    s = s + Span(s.high, s.low)
+                if k == m + 1:
+                    break
+            t = widened(s, m)
+            u = Scaled(t, 3, (n, m))
+            pair = (u, s)
+            least = tl.where(pair[1] < t, 1, 0)
+            tl.store(o + i, pair[0].total() * 2 + least + u.extra[1])
+    """,
+    "aggregate_with_jit_init": """
+        @tl.core._aggregate
+        class Tile:
+            rows: tl.tensor
+            base: tl.tensor
+            size: tl.constexpr
+
+            @triton.jit
+            def __init__(self, base, start, size: tl.constexpr):
+                offsets = start + tl.arange(0, size)
+                self.base = base
+                self.rows = offsets
+                self.size = size
+
+            @triton.jit
+            def load(self):
+                return tl.load(self.base + self.rows)
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            t = Tile(p, n * 4, 64)
+            x = t.load()
+            count = 0
+            while x.max() > m and count < 9:
+                t = Tile(t.base + 1, n, t.size)
+                x = t.load() - x * x
+                count += 1
+            tl.store(o + tl.arange(0, t.size), x)
+    """,
+    "named_tuples": """
+        from typing import NamedTuple
+        from collections import namedtuple
+
+        class Pair(NamedTuple):
+            first: tl.tensor
+            second: tl.tensor
+
+        Other = namedtuple("Other", ["a", "b"])
+
+        @triton.jit
+        def swapped(pair):
+            return Pair(pair.second, pair.first)
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            t = Pair(tl.load(p + i), second=tl.load(p + 32 + i))
+            for k in range(n):
+                t = swapped(t)
+                t = Pair(t.first + k, t[1])
+            q = Other(b=n, a=t)
+            first, second = q.a
+            tl.store(o + i, first * 3 + second + q.b * 7 + len(q))
+    """,
+    "none_and_first_assignments": """
+        @triton.jit
+        def maybe(x, extra=None):
+            if extra is None:
+                return x
+            return x + extra
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            x = tl.load(p + i)
+            nothing = None
+            pair = (x, None)
+            for k in range(n):
+                if nothing is None:
+                    inside = x + k
+                pair = (inside, pair[1])
+                x = maybe(inside) + maybe(k, extra=3)
+                x = maybe(x, pair[1])
+            last = None
+            for k in tl.static_range(3):
+                if last is not None:
+                    x += last
+                last = x * 2
+            tl.store(o + i, x + last + pair[0])
+    """,
+    "conditions": """
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            x = tl.load(p + i)
+            a = tl.where((-2 < x) & (x <= 3), 1, 0)
+            if 0 <= n < 4 and not m == 2 or n == m == 3:
+                a += 100
+            if not (n or m):
+                a += 200
+            ok = (n > 1 or m > 1) and x.max() > 0
+            yes: tl.constexpr = True
+            if yes or n // m:
+                a += 400
+            a += (5 if n > m > 0 else 6) + tl.where(ok, 1000, 2000)
+            y = x * 2 if ok else x - 1
+            tl.store(o + i, a + y + tl.where(not ok, 4000, 0))
+    """,
+    "higher_order_functions": """
+        @triton.jit
+        def applied(f, x, y):
+            return f(x, y)
+
+        @triton.jit
+        def folded(f: tl.constexpr, x, times: tl.constexpr):
+            for k in tl.static_range(times):
+                x = f(x, k)
+            return x
+
+        @triton.jit
+        def plus(x, y):
+            return x + y
+
+        @triton.jit
+        def times_minus(x, y, minus=1):
+            return x * y - minus
+
+        @triton.jit
+        def chosen(which: tl.constexpr):
+            return plus if which else times_minus
+
+        @triton.jit
+        def total(first, *rest, scale: tl.constexpr = 2):
+            for r in tl.static_range(len(rest)):
+                first += rest[r] * scale
+            return first
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            x = tl.load(p + i)
+            twice = lambda v: v * 2 + n
+            x = applied(plus, x, m) + applied(times_minus, x, n)
+            x = folded(plus, x, 3) ^ folded(lambda v, k: v * 2 - k, x, 2)
+            functions = (plus, times_minus)
+            for f in functions:
+                x = f(x, 2)
+            x = twice(x) + applied(lambda a, b: a - b, x, n)
+            args = (n, m, x)
+            first, *others = (x, *args[:2], 7)
+            tl.store(o + i, total(*args) + total(x) + total(x, n, m, scale=5) + others[2] * first)
+    """,
+    "compile_time_values": """
+        from enum import Enum
+
+        class Kind(Enum):
+            LOW = 1
+            HIGH = 2
+
+        LEVELS = tl.constexpr((3, 5, 8))
+        NAMES = tl.constexpr({"low": 2, "high": 4})
+        LIST = tl.constexpr([1, 2, 3, 4])
+        WHICH = tl.constexpr("high")
+        TYPE = tl.constexpr(tl.int32)
+        KIND = tl.constexpr(Kind.HIGH)
+        HALF = tl.constexpr(0.5)
+
+        @triton.constexpr_function
+        def squares(n):
+            return [k * k for k in range(n)]
+
+        @triton.constexpr_function
+        def log2(n):
+            return n.bit_length() - 1
+
+        @triton.jit
+        def kind_of(x, kind: tl.constexpr, name: tl.constexpr = "none"):
+            tl.static_assert(kind in (Kind.LOW, Kind.HIGH), "a kind")
+            if kind == Kind.HIGH and name.startswith("n"):
+                return x + 100
+            elif kind == Kind.LOW:
+                return x - 100
+            else:
+                return x
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            SIZE: tl.constexpr = 2 ** log2(100)
+            i = tl.arange(0, SIZE)
+            x = tl.load(p + i).to(TYPE)
+            x += LEVELS[1] + NAMES[WHICH] + LIST[-1] + len(LIST) + len(LEVELS)
+            sq: tl.constexpr = squares(4)
+            for k in tl.static_range(len(sq)):
+                x = x * 2 + sq[k]
+            tl.static_assert(SIZE == 64 and TYPE.primitive_bitwidth == 32, f"{SIZE=} of {TYPE}")
+            tl.static_assert(TYPE.is_int() and not TYPE.is_fp8() and x.dtype == TYPE and x.dtype != tl.int64)
+            tl.static_assert(p.dtype.element_ty == tl.int32 and p.type.is_ptr() and x.type.is_block())
+            tl.static_assert(isinstance(x, tl.tensor) and not isinstance(x, tl.constexpr))
+            tl.static_assert(x.shape[0] == SIZE and x.numel == 64 and len(x.shape) == 1)
+            tl.static_assert(max(3, 7, 5) == 7 and min(LEVELS) == 3 and abs(-4) == 4 and pow(2, 5) == 32 and 7 // 2 == 3 and -7 // 2 == -4 and -7 % 3 == 2)
+            tl.static_assert((SIZE > 32) & (SIZE < 100) and 6 ^ 3 == 5 and ~5 == -6 and 1 << 3 == 8 and 3 / 2 == 1.5 and not 0)
+            x = kind_of(x, KIND, "name") + kind_of(x, Kind.LOW)
+            if WHICH == "high":
+                x += 1
+            if HALF < 1:
+                x = (x * HALF).to(tl.int32)
+            tl.store(o + i, x)
+    """,
+    "pointers": """
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            x = tl.load(p + i)
+            at = p + i.to(tl.int64) + tl.cast(n > 1, tl.int8) - tl.cast(m, tl.int16)
+            at += tl.cast(m, tl.uint8)
+            at = at + tl.full([64], 200, tl.uint8).to(tl.int8).to(tl.uint8) - 199
+            back = tl.cast(n, tl.uint32) + at - tl.cast(n, tl.uint64)
+            bits = p.to(tl.pointer_type(tl.uint8), bitcast=True)
+            y = tl.load(bits + i * 4).to(tl.int32)
+            as_int = p.to(tl.int64) + 8
+            there = as_int.to(tl.pointer_type(tl.int32))
+            z = tl.load(there + i)
+            same = tl.where(p + 2 == there, 1, 0) + tl.where(p < there, 2, 0)
+            q = p if n > 2 else there
+            inner = tl.cast(p, tl.pointer_type(tl.int16)) + i * 2
+            tl.store(o + i, x + tl.load(back) * 3 + y * 5 + z * 7 + same * 100 + tl.load(q + i) + tl.load(inner))
+    """,
+    "starred_and_strings": """
+        @triton.jit
+        def described(x, *, name: tl.constexpr, plus=1, minus: tl.constexpr = 2):
+            tl.static_assert(name == f"x{1 + 1:02d}{'y'!r}", f"named {name}")
+            return x + plus - minus
+
+        @triton.jit
+        def kernel(p, o, n, m):
+            i = tl.arange(0, 64)
+            x = tl.load(p + i)
+            head, *middle, tail = (1, 2, x, 4)
+            (a, b), [c, *d] = (n, m), (3, 4, 5)
+            x = described(middle[1], name="x02'y'", minus=3) + described(x, plus=n, name="x02'y'")
+            both = [v * 2 for v in (n, m, x)]
+            pairs = tuple((u, v) for u, v in zip((1, 2), both))
+            tl.static_print(f"{head} {len(d)}", n)
+            for at, (u, v) in enumerate(pairs):
+                x += u * v + at
+            del head
+            e = f = tail + a
+            e += 1
+            tl.store(o + i, x + tail + a * b + c + d[1] + both[2] + e * f + sum((1, 2, n)))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules(name):
+    for warps, (n, m) in enumerate(VALUES):
+        compare(RULES[name], {"p": random_array("int32", 256, rng_of(name), small=True), "o": poisoned("int32", 64), "n": n, "m": m}, num_warps=1 << warps % 3)
