@@ -66,6 +66,10 @@ class InternalCompilerError(CompilationError):
     """A pass failed; names the pass and the reproducer file."""
 
 
+class AssemblerError(InternalCompilerError):
+    """The assembler refused the code it was given: inline assembly of the user's, or a mistake of the compiler."""
+
+
 class UnsupportedArchError(TilewrightError):
     """An arch the target does not know; names those it knows."""
 

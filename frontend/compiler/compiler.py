@@ -38,6 +38,7 @@ from tilewright.runtime.cache import (
     safe_name,
     triton_key,
 )
+from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.dependencies import stable_text
 from tilewright.targets import registry
 from tilewright.targets.protocol import GPUTarget
@@ -97,6 +98,11 @@ def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = No
 
 def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> CompiledKernel:
     """``compile`` for a target that is already chosen."""
+    with compiling():
+        return _compile_selected(src, selection, given)
+
+
+def _compile_selected(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> CompiledKernel:
     knobs.tell_without_effect(selection.plugin)
     if knobs.runtime.override_arch:
         selection = dataclasses.replace(selection, arch=selection.plugin.resolve_arch(knobs.runtime.override_arch))
@@ -139,6 +145,23 @@ def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str
         listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=False)
     asm = LazyAsm(asm_values, stored._files if stored is not None else None)
     return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]), given)
+
+
+def is_cached(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> bool:
+    """Whether the disk cache seems to hold what ``compile_selected`` would make; True also where nobody could put it there beforehand."""
+    if knobs.compilation.always_compile or knobs.compilation.override or knobs.runtime.override_arch or given.get("ir_override") is not None:
+        return True
+    key = get_cache_key(src, selection, make_options(selection, given))
+    cache = cache_for_settings()
+    return not isinstance(cache, Cache) or os.path.isdir(cache.path(key))
+
+
+def load_compiler(selection: registry.Selection) -> None:
+    """Import what compiling for a target needs."""
+    from tilewright.dialects.context import mlir_context
+
+    with mlir_context():
+        load_target(selection.plugin)
 
 
 def _read(path: str) -> bytes:

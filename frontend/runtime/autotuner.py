@@ -7,19 +7,28 @@ import hashlib
 import inspect
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewright import knobs
 from tilewright.dialects.errors import (
     ArgumentError,
-    AssemblerNotFoundError,
+    CompilationError,
     CompileTimeAssertionFailure,
-    TilewrightError,
+    InternalCompilerError,
 )
-from tilewright.runtime.errors import AssemblerError, OutOfResources, PTXASError
+from tilewright.runtime.errors import AssemblerError, AutotunerError, OutOfResources, PTXASError
 from tilewright.runtime.jit import KernelInterface
+
+__all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]
+
+# What tells that a configuration does not do, while another may: raised by compiling, loading or launching it. The first two are usual in
+# spaces of configurations; the others are warned of. A mistake of the compiler's own is neither: it is raised.
+_USUAL = (OutOfResources, CompileTimeAssertionFailure)
+_FAILURES = (*_USUAL, CompilationError, AssemblerError, ArgumentError)
 
 _OPTION_NAMES = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
 
@@ -28,7 +37,7 @@ class Config:
     """One candidate: ``kwargs`` (constexpr parameters by name) and launch options.
 
     num_warps: warps of a program; num_stages: of the software pipeline; num_ctas: blocks of a cluster; maxnreg: limit on registers of a
-    thread; pre_hook: called with the launch's arguments by name before each launch with this configuration.
+    thread; ir_override: a file with code of the user's in place of a stage's, which its ending names; pre_hook: called with the launch's arguments by name before each launch with this configuration.
     """
 
     def __init__(self, kwargs: Mapping[str, Any], num_warps: int = 4, num_stages: int = 3, num_ctas: int = 1, maxnreg: int | None = None,
@@ -51,6 +60,7 @@ class Config:
     def __str__(self) -> str:
         parts = [f"{k}: {v}" for k, v in self.kwargs.items()]
         parts += [f"{n}: {getattr(self, n)}" for n in ("num_warps", "num_ctas", "num_stages", "maxnreg")]
+        parts += [f"ir_override: {self.ir_override}"] if self.ir_override is not None else []
         return ", ".join(parts)
 
     def __repr__(self) -> str:
@@ -84,6 +94,48 @@ def _restore(array: Any, saved: Any) -> None:
         array[...] = saved
 
 
+_dtype_names: dict[Any, str] = {}
+
+
+def _dtypes(value: Any) -> Iterable[str]:
+    """Names of the element types of an array argument, or of those in a tuple or a descriptor."""
+    if isinstance(value, (tuple, list)):
+        for v in value:
+            yield from _dtypes(v)
+        return
+    dtype = getattr(getattr(value, "base", value) if hasattr(value, "block_shape") else value, "dtype", None)
+    if dtype is not None:
+        name = _dtype_names.get(dtype)
+        if name is None:
+            name = _dtype_names[dtype] = str(dtype)
+        yield name
+
+
+def _kernel_of(fn: Any) -> Any:
+    """The jit function under autotuners and heuristics; in the interpreter, what takes its place."""
+    while not hasattr(fn, "cache_key") and hasattr(getattr(fn, "fn", None), "run"):
+        fn = fn.fn
+    return fn
+
+
+_tuning = threading.RLock()  # one measurement at a time
+_nargs = threading.local()  # autotuner's id → arguments by name of the launch that this thread is at
+_said = False
+
+
+def _without_warmup(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """A launch's keywords as ``warmup`` takes them."""
+    return {k: v for k, v in kwargs.items() if k != "warmup"}
+
+
+def _say_unmeasured(target: Any) -> None:
+    global _said
+    if not _said:
+        _said = True
+        warnings.warn(f"target {target} is a simulator, whose times say nothing of a device: autotune takes the first configuration that can be "
+                      "run, here and in what follows", stacklevel=4)
+
+
 def _refuse_twice(given: Mapping[str, Any], config: Config) -> None:
     if not given.keys().isdisjoint(config.kwargs):
         raise ArgumentError(f"{', '.join(sorted(given.keys() & config.kwargs.keys()))} is given in the launch and in the configurations of "
@@ -98,7 +150,12 @@ class Autotuner(KernelInterface):
                  post_hook: Callable[..., None] | None = None, prune_configs_by: Mapping[str, Any] | None = None, warmup: int | None = None,
                  rep: int | None = None, use_cuda_graph: bool = False, do_bench: Callable[..., Any] | None = None,
                  cache_results: bool = False):
+        if warmup is not None or rep is not None or use_cuda_graph:
+            warnings.warn("autotune's warmup, rep and use_cuda_graph are deprecated: pass do_bench, a function (call, quantiles) → times", DeprecationWarning,
+                          stacklevel=3)
         self.configs = list(configs) if configs else [Config({})]
+        if isinstance(key, str):
+            raise ArgumentError(f"autotune: key is a list of parameters' names; found {key!r}")
         self.keys = list(key)
         self.arg_names = list(arg_names)
         self.fn = fn
@@ -110,7 +167,8 @@ class Autotuner(KernelInterface):
         for name in (*self.reset_to_zero, *self.restore_value):
             if name not in self.arg_names:
                 raise ArgumentError(f"autotune: {name!r} is no parameter of the kernel; it has {', '.join(self.arg_names)}")
-        self.cache: dict[tuple[Any, ...], Config] = {}
+        self._cache: dict[tuple[Any, ...], Config] = {}  # of the place of the last launch
+        self._caches: dict[Any, dict[tuple[Any, ...], Config]] = {}  # place (see _place) → cache
         self.cache_results = cache_results
         self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
         self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
@@ -124,19 +182,47 @@ class Autotuner(KernelInterface):
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
-        self._last_error: Exception | None = None
-        self.nargs: dict[str, Any] | None = None
+        self._first_error: Exception | None = None
+        self._odd_failures: list[tuple[Config, Exception]] = []
+        self._told: set[Config] = set()  # configurations whose failure the user was warned of
         base = fn
         while not inspect.isfunction(base) and hasattr(base, "fn"):
             base = base.fn
         self.base_fn = base
-        innermost = fn
-        while not hasattr(innermost, "cache_key") and hasattr(getattr(innermost, "fn", None), "run"):
-            innermost = innermost.fn
-        self._is_compiled = hasattr(innermost, "params")  # the interpreter's time says nothing: the first configuration is taken
+        self._is_compiled = hasattr(_kernel_of(fn), "params")  # the interpreter's time says nothing: the first configuration is taken
+        self._defaults = {n: p.default for n, p in inspect.signature(base).parameters.items() if p.default is not p.empty}
         self.__name__ = getattr(base, "__name__", "kernel")
         self.__doc__ = getattr(base, "__doc__", None)
         self.__module__ = getattr(base, "__module__", "")
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        """The positional arguments by name of the launch that is being prepared on this thread; None outside of one."""
+        return getattr(_nargs, str(id(self)), None)
+
+    @nargs.setter
+    def nargs(self, value: dict[str, Any] | None) -> None:
+        if value is None:
+            _nargs.__dict__.pop(str(id(self)), None)
+        else:
+            setattr(_nargs, str(id(self)), value)
+
+    @property
+    def cache(self) -> dict[tuple[Any, ...], Config]:
+        """Key → best configuration, on the target of the last launch."""
+        return self._cache
+
+    @cache.setter
+    def cache(self, value: dict[tuple[Any, ...], Config]) -> None:
+        self._caches.clear()
+        self._cache = value
+
+    def _cache_of(self, place: tuple[Any, ...]) -> dict[tuple[Any, ...], Config]:
+        found = self._caches.get(place)
+        if found is None:
+            found = self._caches[place] = self._cache if not self._caches else {}
+        self._cache = found
+        return found
 
     # Triton's hook names, which subclasses and users call
     def pre_hook(self, args: dict[str, Any], reset_only: bool = False) -> None:
@@ -168,6 +254,8 @@ class Autotuner(KernelInterface):
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
         _refuse_twice(meta, config)
+        if knobs.autotuning.print:
+            print(f"Autotuning {self.__name__}: {config}")
         current = {**meta, **config.all_kwargs()}
         named = {**(self.nargs or {}), **current}
 
@@ -186,59 +274,157 @@ class Autotuner(KernelInterface):
 
         try:
             return list(self.do_bench(call, quantiles=(0.5, 0.2, 0.8)))
-        except (OutOfResources, CompileTimeAssertionFailure, PTXASError, AssemblerError) as error:
-            if isinstance(error, AssemblerNotFoundError):
+        except _FAILURES as error:
+            if isinstance(error, InternalCompilerError) and not isinstance(error, AssemblerError):
                 raise
-            self._last_error = error
+            self._failed(config, error)
             return [float("inf")] * 3
 
+    def _failed(self, config: Config, error: Exception) -> None:
+        """Note why a configuration is left out; the first such error is raised where all are."""
+        self._first_error = self._first_error or error
+        if knobs.autotuning.print:
+            print(f"Autotuning {self.__name__}: {config} cannot be run: {error}")
+        if not isinstance(error, _USUAL):
+            self._odd_failures.append((config, error))
+
+    def _warn_of_failures(self) -> None:
+        """Of those that a kernel's author may not have meant, once each; not where all failed, since that raises."""
+        new = [(config, error) for config, error in self._odd_failures if config not in self._told]
+        self._told.update(config for config, _ in new)
+        if new:
+            config, error = new[0]
+            text = (str(error).splitlines() or [""])[0]
+            warnings.warn(f"autotune leaves out {len(new)} of {self.__name__}'s configurations; the first is {config}: "
+                          f"{type(error).__name__}: {text}", stacklevel=5)
+
     def _key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        key: list[Any] = [named[k] for k in self.keys if k in named]
-        arrays = (value.base if hasattr(value, "block_shape") else value for value in named.values())
-        key += [str(array.dtype) for array in arrays if hasattr(array, "dtype")]
-        return tuple(tuple(k) if isinstance(k, list) else k for k in key)
+        """Values of the key's parameters, then the arrays' dtypes in the order of the parameters: however the arguments were given."""
+        key: list[Any] = [named[k] if k in named else self._defaults.get(k) for k in self.keys]
+        for name in self.arg_names:
+            if name in named:
+                key += _dtypes(named[name])
+        out = tuple(tuple(k) if isinstance(k, list) else k for k in key)
+        try:
+            hash(out)
+        except TypeError:
+            odd = next(n for n, v in zip(self.keys, out) if type(v).__hash__ is None)
+            raise ArgumentError(f"autotune: argument {odd!r} of {self.__name__} is a {type(named[odd]).__name__}, by which nothing can be kept; make the key "
+                                "of numbers, such as its sizes") from None
+        return out
+
+    @staticmethod
+    def _place(named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What decides on which target a launch runs: what is fast there says nothing of elsewhere."""
+        from tilewright.runtime.driver import driver
+
+        kinds = (getattr(getattr(v, "device", None), "type", None) for v in named.values())
+        return os.environ.get("TILEWRIGHT_TARGET"), driver.selected(), next((k for k in kinds if k is not None), None)
+
+    @staticmethod
+    def _simulated() -> Any:
+        """The selection where launches run in a target's simulator, else None."""
+        from tilewright.runtime.driver import driver
+        from tilewright.targets import registry
+
+        selection = registry.select() if os.environ.get("TILEWRIGHT_TARGET") else driver.selected()
+        return selection if selection is not None and selection.simulate else None
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration for these arguments, measuring all of them the first time."""
         self.nargs = dict(zip(self.arg_names, args))
-        if len(self.configs) > 1 and not self._is_compiled:
-            config = self.prune_configs(kwargs)[0]
-        elif len(self.configs) > 1:
-            named = {**self.nargs, **{k: v for k, v in kwargs.items() if k in self.arg_names}}
-            key = self._key(named)
-            known = self.cache.get(key)
-            config = known if known is not None else self._tune(key, args, kwargs)
-        else:
-            config = self.configs[0]
-        _refuse_twice(kwargs, config)
-        self.best_config = config
-        if config.pre_hook is not None:
-            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
         try:
+            if len(self.configs) > 1 and not self._is_compiled:
+                config = self.prune_configs(kwargs)[0]
+            elif len(self.configs) > 1:
+                named = {**self.nargs, **{k: v for k, v in kwargs.items() if k in self.arg_names}}
+                cache = self._cache_of(self._place(named))
+                key = self._key(named)
+                config = cache.get(key) or self._tune(cache, key, args, kwargs)
+            else:
+                config = self.configs[0]
+            _refuse_twice(kwargs, config)
+            self.best_config = config
+            if config.pre_hook is not None:
+                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
             return self.fn.run(*args, **kwargs, **config.all_kwargs())
         finally:
             self.nargs = None
 
-    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Config:
-        candidates = self.prune_configs(kwargs)
-        stored = self._stored(key, candidates)
-        if stored is not None:
-            self.cache[key] = stored
-            return stored
-        self._last_error = None
+    def _tune(self, cache: dict[tuple[Any, ...], Config], key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Config:
+        with _tuning:
+            known = cache.get(key)  # another thread may have been here
+            if known is not None:
+                return known
+            self._first_error, self._odd_failures = None, []
+            candidates = self.prune_configs(kwargs)
+            for config in candidates:
+                _refuse_twice(kwargs, config)
+            if self._do_bench is None and (simulated := self._simulated()) is not None:
+                _say_unmeasured(simulated)
+                best = self._first_that_runs(candidates, args, kwargs)
+            else:
+                stored = self._stored(key, candidates)
+                best = stored if stored is not None else self._fastest(key, candidates, args, kwargs)
+            cache[key] = best
+            return best
+
+    def _fastest(self, key: tuple[Any, ...], candidates: Sequence[Config], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Config:
         start = time.perf_counter()
+        self._compile_ahead(candidates, args, kwargs)
         timings = {config: self._bench(*args, config=config, **kwargs) for config in candidates}
         self.bench_time = time.perf_counter() - start
         best = builtins.min(timings, key=lambda c: timings[c])
         if timings[best][0] == float("inf"):
-            raise self._last_error or TilewrightError(f"autotune: no configuration of {self.__name__} could be run")
-        self.cache[key] = best
+            raise self._first_error or AutotunerError(f"autotune: no configuration of {self.__name__} could be run")
+        self._warn_of_failures()
         self.configs_timings = timings
         self.pre_hook({**(self.nargs or {}), **kwargs, **best.all_kwargs()}, reset_only=True)
-        self._store(key, candidates, timings)
+        self._store(key, candidates, best, timings)
         if knobs.autotuning.print:
             print(f"Autotuning {self.__name__} for {dict(zip(self.keys, key))} took {self.bench_time:.2f} s; best: {best}")
         return best
+
+    def _first_that_runs(self, candidates: Sequence[Config], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Config:
+        for config in candidates:
+            if config.pre_hook is not None:  # it may change what is compiled
+                return config
+            try:
+                self.fn.warmup(*args, **_without_warmup(kwargs), **config.all_kwargs())
+            except _FAILURES as error:
+                if isinstance(error, InternalCompilerError) and not isinstance(error, AssemblerError):
+                    raise
+                self._failed(config, error)
+            else:
+                self._warn_of_failures()
+                return config
+        raise self._first_error or AutotunerError(f"autotune: no configuration of {self.__name__} could be compiled")
+
+    def _compile_ahead(self, candidates: Sequence[Config], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let several processes compile what is to be measured. Configurations with a pre_hook, which may change what is compiled, wait."""
+        from tilewright.compiler.compiler import is_cached, load_compiler
+        from tilewright.runtime._async_compile import Collecting
+        from tilewright.runtime.compile_ahead import compile_ahead, processes
+
+        plain = [c for c in candidates if c.pre_hook is None]
+        if len(plain) < 2 or processes() < 2:
+            return
+        with Collecting() as collected:
+            for config in plain:
+                try:
+                    self.fn.warmup(*args, **_without_warmup(kwargs), **config.all_kwargs())
+                except _FAILURES:
+                    pass  # raised again, and told, where it is measured
+        missing = []
+        for job in collected.jobs.values():
+            try:
+                if not is_cached(*job.args):
+                    missing.append(job)
+            except _FAILURES:
+                pass
+        if len(missing) > 1:
+            load_compiler(missing[0].args[1])  # once, before there are several processes
+            compile_ahead(missing)
 
     # -- results on disk (cache_results=True or TILEWRIGHT_CACHE_AUTOTUNING=1)
     def _path(self, key: tuple[Any, ...], candidates: Sequence[Config]) -> str | None:
@@ -247,10 +433,10 @@ class Autotuner(KernelInterface):
         from tilewright.runtime.cache import cache_dir, compiler_stamp
         from tilewright.runtime.driver import driver
 
-        kernel = self.fn
-        while not hasattr(kernel, "cache_key") and hasattr(kernel, "fn"):
-            kernel = kernel.fn
-        text = "\n".join([compiler_stamp(), str(getattr(driver.active, "selection", "")), getattr(kernel, "cache_key", ""), str(key),
+        place = self._place(self.nargs or {})
+        target = getattr(driver.active, "selection", None)
+        settings = "" if target is None else knobs.code_key(target.plugin)
+        text = "\n".join([compiler_stamp(), str(target), str(place[2]), settings, getattr(_kernel_of(self.fn), "cache_key", ""), repr(key),
                           *map(str, candidates)])
         return os.path.join(cache_dir(), f"autotune-{hashlib.sha256(text.encode()).hexdigest()}.json")
 
@@ -260,20 +446,24 @@ class Autotuner(KernelInterface):
             return None
         try:
             with open(path, encoding="utf-8") as f:
-                wanted = json.load(f)["best"]
-        except (OSError, ValueError, KeyError):
+                kept = json.load(f)
+            timings = {candidates[i]: times for i, _, times in kept["timings"]}
+            best = candidates[kept["best"]]
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
             return None
-        return next((c for c in candidates if str(c) == wanted), None)
+        self.configs_timings = timings
+        return best
 
-    def _store(self, key: tuple[Any, ...], candidates: Sequence[Config], timings: Mapping[Config, Sequence[float]]) -> None:
+    def _store(self, key: tuple[Any, ...], candidates: Sequence[Config], best: Config, timings: Mapping[Config, Sequence[float]]) -> None:
         path = self._path(key, candidates)
         if path is None:
             return
+        kept = {"best": candidates.index(best), "timings": [[candidates.index(c), str(c), list(t)] for c, t in timings.items()]}
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             temporary = f"{path}.{os.getpid()}"
             with open(temporary, "w", encoding="utf-8") as f:
-                json.dump({"best": str(self.cache[key]), "timings": [[str(c), list(t)] for c, t in timings.items()]}, f)
+                json.dump(kept, f)
             os.replace(temporary, path)
         except OSError:
             pass  # the result is measured again
@@ -284,7 +474,7 @@ class Autotuner(KernelInterface):
         if self.early_config_prune is not None:
             chosen = list(self.early_config_prune(self.configs, self.nargs, **kwargs))
             if not chosen:
-                raise TilewrightError(f"autotune: early_config_prune left no configuration of {self.__name__}; it must leave one")
+                raise AutotunerError(f"autotune: early_config_prune left no configuration of {self.__name__}; it must leave one")
         if self.perf_model is not None:
             top_k = self.configs_top_k
             count = int(len(self.configs) * top_k) if isinstance(top_k, float) and top_k <= 1.0 else top_k
@@ -298,9 +488,13 @@ class Autotuner(KernelInterface):
     def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Compile every candidate without launching; returns the CompiledKernels."""
         self.nargs = dict(zip(self.arg_names, args))
-        out = [self.fn.warmup(*args, **kwargs, **config.all_kwargs()) for config in self.prune_configs(kwargs)]
-        self.nargs = None
-        return out
+        try:
+            candidates = self.prune_configs(kwargs)
+            if self._is_compiled:
+                self._compile_ahead(candidates, args, kwargs)
+            return [self.fn.warmup(*args, **kwargs, **config.all_kwargs()) for config in candidates]
+        finally:
+            self.nargs = None
 
 
 def autotune(configs: Sequence[Config], key: Sequence[str], prune_configs_by: Mapping[str, Any] | None = None,
@@ -312,7 +506,10 @@ def autotune(configs: Sequence[Config], key: Sequence[str], prune_configs_by: Ma
 
     prune_configs_by: {"early_config_prune": f(configs, named_args, **kwargs) → configs, "perf_model": f(**args) → time, "top_k": count or
     share}. reset_to_zero: arrays cleared before each measurement; restore_value: arrays given their contents back after it.
-    pre_hook(args, reset_only), post_hook(args, exception) replace those two. warmup, rep: milliseconds of do_bench.
+    pre_hook(args, reset_only), post_hook(args, exception) replace those two. do_bench(call, quantiles) → times measures in place of
+    testing.do_bench; warmup, rep (milliseconds) and use_cuda_graph are deprecated. cache_results: keep what was chosen on disk, as
+    TRITON_CACHE_AUTOTUNING=1 does for all kernels. A configuration that cannot be compiled or run is left out; where none can, its error is raised.
+    In a simulator nothing is measured: the first configuration that compiles is taken.
     """
 
     def decorate(fn: Any) -> Autotuner:

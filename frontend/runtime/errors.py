@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.dialects.errors import (
     ArgumentError,
+    AssemblerError,
     AssemblerNotFoundError,
     DriverNotFoundError,
     OutOfResources,
@@ -13,21 +14,27 @@ from tilewright.dialects.errors import (
 TritonError = TilewrightError
 
 
-class AssemblerError(TilewrightError):
-    """The assembler refused the code it was given."""
-
-
 class LaunchSignatureError(ArgumentError, TypeError):
     """Arguments that do not fit the kernel's parameters: missing, twice given, or too many."""
+
+
+class GridError(ArgumentError, KeyError):
+    """A grid function asks for what is no argument of the launch."""
+
+    __str__ = Exception.__str__  # KeyError's would quote it
 
 
 class KernelCallError(TilewrightError, RuntimeError):
     """A kernel was called like a function on the host."""
 
 
-PTXASError = AssemblerError  # Triton's name; raised by no one here, caught by tuners
+class AutotunerError(TilewrightError):
+    """autotune was left without a configuration."""
+
+
+PTXASError = AssemblerError  # Triton's name
 
 __all__ = [
-    "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "DriverNotFoundError", "KernelCallError", "LaunchSignatureError",
+    "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "AutotunerError", "DriverNotFoundError", "GridError", "KernelCallError", "LaunchSignatureError",
     "OutOfResources", "PTXASError", "TritonError",
 ]

@@ -6,12 +6,8 @@ by a key of the arguments' kinds, and one call of the driver's launcher.
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import inspect
 import os
-import re
-import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,191 +15,20 @@ from typing import Any
 
 from tilewright import knobs
 from tilewright.language.const import constexpr
-from tilewright.runtime import dependencies
+from tilewright.runtime._async_compile import Collecting, FutureKernel, active_mode
 from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
+from tilewright.runtime.callables import JITCallable, KernelParam
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
 from tilewright.runtime.explain import choices, named, tell
-from tilewright.runtime.specialize import ALIGN, ONE, constexpr_key, describe, element_name
-from tilewright.runtime.warm_launch import MISSING, make_warm_launch, normalise_grid
+from tilewright.runtime.specialize import constexpr_key, describe
+from tilewright.runtime.warm_launch import MISSING, GridArguments, make_warm_launch, normalise_grid
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
 _TARGET_VARIABLE: Any = os.environ.encodekey("TILEWRIGHT_TARGET") if _environ is not os.environ else "TILEWRIGHT_TARGET"  # type: ignore[attr-defined]
 _environ_get = _environ.get
-
-
-class KernelParam:
-    """One parameter of a kernel, as its definition says."""
-
-    def __init__(self, num: int, param: inspect.Parameter, do_not_specialize: bool, do_not_specialize_on_alignment: bool):
-        self.num = num
-        self._param = param
-        self.name = param.name
-        self.do_not_specialize = do_not_specialize
-        self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
-        self.has_default = param.default is not inspect.Parameter.empty
-        self.default = param.default
-        self.keyword_only = param.kind is inspect.Parameter.KEYWORD_ONLY
-        annotation = "" if param.annotation is inspect.Parameter.empty else param.annotation
-        if isinstance(annotation, type):
-            self.annotation = annotation.__name__
-        else:
-            self.annotation = annotation if isinstance(annotation, str) else str(getattr(annotation, "name", annotation))
-        self.is_constexpr = "constexpr" in self.annotation
-        self.is_const = not self.is_constexpr and "const" in self.annotation
-        self.annotation_type = "" if self.is_constexpr else _annotated_type(self.annotation)
-        one = not do_not_specialize and not self.annotation_type
-        align = not do_not_specialize and not do_not_specialize_on_alignment
-        self.mode = (ONE if one else 0) | (ALIGN if align else 0)
-
-    @property
-    def has_annotation(self) -> bool:
-        return bool(self.annotation)
-
-    @property
-    def is_not_constexpr(self) -> bool:
-        return not self.is_constexpr
-
-    def __repr__(self) -> str:
-        return f"KernelParam({self.num}, {self.name!r}{': ' + self.annotation if self.annotation else ''})"
-
-
-def _annotated_type(annotation: str) -> str:
-    """"i64" of ``tl.int64``, "int64" or "i64"; "" of anything that is no scalar type (a pointer annotation is for the reader)."""
-    try:
-        return element_name(annotation.rsplit(".", 1)[-1].strip("'\" "))
-    except ArgumentError:
-        return ""
-
-
-class JITCallable:
-    """A function whose source the compiler reads: parameters, source text, and the key of all that its code depends on."""
-
-    def __init__(self, fn: Callable[..., Any]):
-        self.fn = fn
-        self.signature = inspect.signature(fn)
-        try:
-            self.raw_src, self.starting_line_number = inspect.getsourcelines(fn)
-        except (OSError, TypeError) as error:
-            raise KernelCallError(f"the source of {getattr(fn, '__name__', fn)!r} cannot be read ({error}); define jit functions in a file "
-                                  "or a notebook cell, not by exec or in an interactive prompt") from None
-        source = textwrap.dedent("".join(self.raw_src))
-        found = re.search(r"^def\s+\w+\s*\(", source, re.MULTILINE)
-        if found is None:
-            raise KernelCallError(f"{getattr(fn, '__name__', fn)!r} is no function defined with def; jit takes those")
-        self._src = source[found.start():]
-        self.def_line = self.starting_line_number + source[:found.start()].count("\n")
-        first = self.raw_src[self.def_line - self.starting_line_number]
-        self.indent = len(first) - len(first.lstrip())
-        self.file = fn.__code__.co_filename
-        self.hash: str | None = None
-        self.used_global_vals: dict[Any, Any] = {}
-        self._uses: list[dependencies.Use] = []
-        self._checks: list[tuple[dict[str, Any], str, Any]] = []
-        self._slow_checks: list[dependencies.Use] = []
-        self._hash_lock = threading.RLock()
-        self._hashing = False
-        self._tree: ast.Module | None = None
-        self.__name__ = fn.__name__
-        self.__qualname__ = fn.__qualname__
-        self.__doc__ = fn.__doc__
-        self.__module__ = fn.__module__
-        self.__globals__ = fn.__globals__
-        self._fn_name = f"{fn.__module__}.{fn.__qualname__}"
-
-    @property
-    def src(self) -> str:
-        """The definition's text from ``def`` on, without indentation. Setting it changes the code (for tools)."""
-        return self._src
-
-    @src.setter
-    def src(self, text: str) -> None:
-        self._src = text
-        self._invalidate()
-
-    def _unsafe_update_src(self, text: str) -> None:
-        self.src = text
-
-    def parse(self) -> ast.Module:
-        """The definition as a module of one function; line 1 is ``def_line`` of the file, column 0 its column ``indent``."""
-        if self._tree is None:
-            tree = ast.parse(self._src)
-            if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
-                raise KernelCallError(f"{self.__name__}: the source is not that of one function")
-            self._tree = tree
-        return self._tree
-
-    def get_capture_scope(self) -> dict[str, Any]:
-        """Globals and variables of enclosing functions, by name, as they are now."""
-        return {**self.__globals__, **inspect.getclosurevars(self.fn).nonlocals}
-
-    @property
-    def cache_key(self) -> str:
-        """Hash of the source, of the sources of all jit functions reached from it, and of the globals that they read."""
-        with self._hash_lock:
-            if self.hash is None:
-                if self._hashing:  # a function that calls itself
-                    return f"recursion:{self._fn_name}"
-                self._hashing = True
-                try:
-                    self._compute_hash()
-                finally:
-                    self._hashing = False
-            assert self.hash is not None
-            return self.hash
-
-    def _compute_hash(self) -> None:
-        function = self.parse().body[0]
-        assert isinstance(function, ast.FunctionDef)
-        parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-        self._uses = dependencies.find(self.fn, function, parameters)
-        self.used_global_vals = {(u.name, id(self.__globals__)): (u.value, self.__globals__) for u in self._uses
-                                 if not hasattr(u.value, "cache_key")}
-        parts = [self._src, str(self.starting_line_number)]
-        parts += [f"{u.name} = {dependencies.stable_text(u.value)}" for u in sorted(self._uses, key=lambda u: u.name)]
-        uses = list(self._uses)
-        for use in self._uses:
-            if isinstance(use.value, JITCallable) and use.value is not self:
-                uses += use.value._all_uses({id(self)})
-        self._checks = [(*u.place, u.value) for u in uses if u.place is not None]
-        self._slow_checks = [u for u in uses if u.place is None]
-        self.hash = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-    def _all_uses(self, seen: set[int]) -> list[dependencies.Use]:
-        if id(self) in seen:
-            return []
-        seen.add(id(self))
-        out = list(self._uses)
-        for use in self._uses:
-            if isinstance(use.value, JITCallable):
-                out += use.value._all_uses(seen)
-        return out
-
-    def _invalidate(self) -> None:
-        with self._hash_lock:
-            self.hash = None
-            self._tree = None
-
-    def _refresh(self, seen: set[int] | None = None) -> bool:
-        """Forget the hashes of this function and of all helpers, so that globals are looked at anew. True where one has another value."""
-        seen = seen if seen is not None else set()
-        if id(self) in seen:
-            return False
-        seen.add(id(self))
-        changed = any(u.changed() for u in self._uses)
-        for use in self._uses:
-            if isinstance(use.value, JITCallable):
-                changed |= use.value._refresh(seen)
-        self._invalidate()
-        return changed
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class KernelInterface:
@@ -249,6 +74,23 @@ class _Entry:
         return self.kernel, self.launcher, self.handles, self.current_device, self.current_stream, self.warm_pick
 
 
+class _DeviceCaches(dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]]):
+    """Device → what ``create_binder`` made, the first entry being the kernels loaded there. Clearing it makes the next launch compile
+    again, or read the disk cache."""
+
+    def __init__(self, function: JITFunction):
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, device: int) -> tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]:
+        self[device] = made = self._function.create_binder()
+        return made
+
+    def clear(self) -> None:
+        super().clear()
+        self._function._forget_kernels()
+
+
 class JITFunction(JITCallable, KernelInterface):
     """A kernel, or a function that kernels call."""
 
@@ -278,7 +120,7 @@ class JITFunction(JITCallable, KernelInterface):
         self.arg_names = names
         self.constexprs = [p.num for p in self.params if p.is_constexpr]
         self.pre_run_hooks: list[Callable[..., None]] = []
-        self.device_caches: dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]] = {}
+        self.device_caches = _DeviceCaches(self)
         self._bind: Any = None
         self._entries: dict[Any, Any] = {}  # key of _run_cold → _Entry; key of the generated code → what it unpacks
         self._kernels: dict[Any, Any] = {}
@@ -374,13 +216,15 @@ class JITFunction(JITCallable, KernelInterface):
                     entry = self._after_global_change(entry)
                     break
         if entry is None or warmup:
-            kernel = self._kernel_for(args, kwargs)
-            if warmup:
+            kernel = self._kernel_for(args, kwargs, warmup)
+            if warmup or kernel is None:  # None: a jit_cache_hook took the compilation over
                 return kernel
+            if isinstance(kernel, FutureKernel):
+                kernel = kernel.result()
             entry = self._entries[key] = _Entry(kernel, self.params)
         bound = self._collect(*args, **kwargs)[0]
         if callable(grid):
-            grid = grid(bound)
+            grid = grid(GridArguments(bound))
         x, y, z = normalise_grid(grid)
         if not (x and y and z):
             return entry.kernel
@@ -423,6 +267,20 @@ class JITFunction(JITCallable, KernelInterface):
         self._bind = make_binder(self.__name__, self.params)
         return self._bind
 
+    def create_binder(self) -> tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]:
+        """What ``device_caches`` holds for a device: kernels by key, an empty dict, the active GPUTarget, its Backend, and the function that
+        binds arguments. Sets ``compile``, ``ASTSource`` and ``CompiledKernel``, as ahead-of-time tools expect."""
+        from tilewright.compiler.compiler import ASTSource, CompiledKernel, compile, make_backend
+
+        self.compile, self.ASTSource, self.CompiledKernel = compile, ASTSource, CompiledKernel
+        target = driver.active.get_current_target()
+        return {}, {}, target, make_backend(target), self._bind or self._make_bind()
+
+    def _forget_kernels(self) -> None:
+        with self._compile_lock:
+            self._entries.clear()
+            self._kernels.clear()
+
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
         """The error of a failed binding, with the parameter's name."""
         try:
@@ -447,7 +305,8 @@ class JITFunction(JITCallable, KernelInterface):
             return entry
 
     # --------------------------------------------------------------------------------------------------- the first launch
-    def _kernel_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _kernel_for(self, args: tuple[Any, ...], kwargs: dict[str, Any], warmup: bool) -> Any:
+        """The CompiledKernel for a launch's arguments; a FutureKernel inside an AsyncCompileMode; None where a jit_cache_hook says True."""
         from tilewright.compiler.compiler import ASTSource, compile_selected
         from tilewright.runtime.launch_target import check_devices, choose
 
@@ -488,24 +347,40 @@ class JITFunction(JITCallable, KernelInterface):
             memory_key = (source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0])))
             kernel = self._kernels.get(memory_key)
             if kernel is None:
-                if knobs.runtime.jit_cache_hook and self._call_hook(knobs.runtime.jit_cache_hook, source, selection, options, False):
-                    pass
-                kernel = self._kernels[memory_key] = compile_selected(source, selection, options)
-                if knobs.runtime.jit_post_compile_hook:
-                    self._call_hook(knobs.runtime.jit_post_compile_hook, source, selection, options, False)
+                mode = active_mode.get()
+                if not isinstance(mode, Collecting) and self._call_hook(knobs.runtime.jit_cache_hook, source, selection, options, warmup):
+                    return None
+
+                def finish(made: Any) -> None:
+                    self._kernels[memory_key] = made
+                    self._call_hook(knobs.runtime.jit_post_compile_hook, source, selection, options, warmup)
+
+                if mode is not None:
+                    return mode.submit((id(self), *memory_key), partial(compile_selected, source, selection, options), finish)
+                kernel = compile_selected(source, selection, options)
+                finish(kernel)
             return kernel
 
     def _remember(self, device: int, key: Any, kernel: Any) -> None:
-        if device not in self.device_caches:
-            self.device_caches[device] = ({}, {}, kernel.metadata.target, kernel.selection.plugin, self._bind)
         self.device_caches[device][0][key] = kernel
 
-    def _call_hook(self, hook: Any, source: Any, selection: Any, options: dict[str, Any], warmup: bool) -> Any:
-        data = self._serialise(source, selection, options)
-        return hook(key=source.hash(), repr=self.repr(source), fn=_HookFunction(self), compile={
-            "key": source.hash(), "signature": source.signature, "device": 0, "constants": source.constants,
-            "num_warps": options.get("num_warps"), "num_stages": options.get("num_stages"), "num_ctas": options.get("num_ctas"),
-            "configs": [source.attrs], "specialization_data": data, "is_warmup": warmup}, is_manual_warmup=warmup, already_compiled=False)
+    def _call_hook(self, hook: Any, source: Any, selection: Any, options: dict[str, Any], warmup: bool) -> bool:
+        """Whether a hook of the settings (or None) says True to this compilation."""
+        if not hook:
+            return False
+        from tilewright.compiler.options import make_options, options_dict
+
+        given = {k: v for k, v in options.items() if k != "ir_override"}
+        wanted = {**dict.fromkeys(("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid", "extern_libs")),
+                  **options_dict(make_options(selection, given))}
+        names = ("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid")
+        types = ", ".join(f"{name}: {kind}" for name, kind in source.signature.items())
+        text = f"{self.__qualname__}[{', '.join(f'{n}={wanted[n]}' for n in names)}]({types})"
+        key = source.hash()
+        facts = {"key": key, "signature": source.signature, "device": 0, "constants": source.constants, **{n: wanted[n] for n in names},
+                 "extern_libs": wanted["extern_libs"], "configs": [source.attrs],
+                 "specialization_data": self._serialise(source, selection, options), "is_warmup": warmup}
+        return hook(key=key, repr=text, fn=_HookFunction(self), compile=facts, is_manual_warmup=warmup, already_compiled=False) is True
 
     # ------------------------------------------------------------------------------------------------------------ preload
     def _serialise(self, source: Any, selection: Any, options: dict[str, Any]) -> str | None:

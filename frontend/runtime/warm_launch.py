@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from operator import index as to_index
 from typing import Any
 
-from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.errors import ArgumentError, GridError
 from tilewright.runtime.specialize import ALIGN, FAST, constexpr_key, is_torch_tensor
 
 
@@ -27,6 +27,13 @@ class _Missing:
 
 
 MISSING = _Missing()
+
+
+class GridArguments(dict[str, Any]):
+    """What a grid function is given: the launch's arguments by name."""
+
+    def __missing__(self, name: str) -> Any:
+        raise GridError(f"the grid function asks for {name!r}, which is no parameter of the kernel; it has {', '.join(self)}")
 
 
 def normalise_grid(grid: Any) -> tuple[int, int, int]:
@@ -99,7 +106,7 @@ _BODY = """\
         if _tw_use.changed():
             return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options)
     if _tw_type(_tw_grid) is not _tw_tuple and _tw_callable(_tw_grid):
-        _tw_grid = _tw_grid({given})
+        _tw_grid = _tw_grid(_tw_GridArguments({given}))
     if _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 1 and _tw_type(_tw_grid[0]) is _tw_int and _tw_grid[0] > 0:
         _tw_x = _tw_grid[0]; _tw_y = _tw_z = 1
     else:
@@ -130,7 +137,7 @@ def make_warm_launch(function: Any, seen: Sequence[Any], names: dict[str, Any]) 
     from tilewright.targets.protocol import LaunchRequest
 
     scope: dict[str, Any] = {"_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
-                             "_tw_LaunchRequest": LaunchRequest, "_tw_type": type, "_tw_int": int, "_tw_tuple": tuple, "_tw_len": len,
+                             "_tw_LaunchRequest": LaunchRequest, "_tw_GridArguments": GridArguments, "_tw_type": type, "_tw_int": int, "_tw_tuple": tuple, "_tw_len": len,
                              "_tw_callable": callable, "_tw_normalise": normalise_grid, "_tw_TypeError": TypeError, **{f"_tw_{k}": v for k, v in names.items()}}
     heads: list[str] = []
     keywords: list[str] = []

@@ -1,0 +1,188 @@
+"""What a jit function is made of: the Python function's parameters, its source text, and the key of all that its code depends on."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import re
+import textwrap
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.runtime import dependencies
+from tilewright.runtime.errors import ArgumentError, KernelCallError
+from tilewright.runtime.specialize import ALIGN, ONE, element_name
+
+
+class KernelParam:
+    """One parameter of a kernel, as its definition says."""
+
+    def __init__(self, num: int, param: inspect.Parameter, do_not_specialize: bool, do_not_specialize_on_alignment: bool):
+        self.num = num
+        self._param = param
+        self.name = param.name
+        self.do_not_specialize = do_not_specialize
+        self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
+        self.has_default = param.default is not inspect.Parameter.empty
+        self.default = param.default
+        self.keyword_only = param.kind is inspect.Parameter.KEYWORD_ONLY
+        annotation = "" if param.annotation is inspect.Parameter.empty else param.annotation
+        if isinstance(annotation, type):
+            self.annotation = annotation.__name__
+        else:
+            self.annotation = annotation if isinstance(annotation, str) else str(getattr(annotation, "name", annotation))
+        self.is_constexpr = "constexpr" in self.annotation
+        self.is_const = not self.is_constexpr and "const" in self.annotation
+        self.annotation_type = "" if self.is_constexpr else _annotated_type(self.annotation)
+        one = not do_not_specialize and not self.annotation_type
+        align = not do_not_specialize and not do_not_specialize_on_alignment
+        self.mode = (ONE if one else 0) | (ALIGN if align else 0)
+
+    @property
+    def has_annotation(self) -> bool:
+        return bool(self.annotation)
+
+    @property
+    def is_not_constexpr(self) -> bool:
+        return not self.is_constexpr
+
+    def __repr__(self) -> str:
+        return f"KernelParam({self.num}, {self.name!r}{': ' + self.annotation if self.annotation else ''})"
+
+
+def _annotated_type(annotation: str) -> str:
+    """"i64" of ``tl.int64``, "int64" or "i64"; "" of anything that is no scalar type (a pointer annotation is for the reader)."""
+    try:
+        return element_name(annotation.rsplit(".", 1)[-1].strip("'\" "))
+    except ArgumentError:
+        return ""
+
+
+class JITCallable:
+    """A function whose source the compiler reads: parameters, source text, and the key of all that its code depends on."""
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = fn
+        self.signature = inspect.signature(fn)
+        try:
+            self.raw_src, self.starting_line_number = inspect.getsourcelines(fn)
+        except (OSError, TypeError) as error:
+            raise KernelCallError(f"the source of {getattr(fn, '__name__', fn)!r} cannot be read ({error}); define jit functions in a file "
+                                  "or a notebook cell, not by exec or in an interactive prompt") from None
+        source = textwrap.dedent("".join(self.raw_src))
+        found = re.search(r"^def\s+\w+\s*\(", source, re.MULTILINE)
+        if found is None:
+            raise KernelCallError(f"{getattr(fn, '__name__', fn)!r} is no function defined with def; jit takes those")
+        self._src = source[found.start():]
+        self.def_line = self.starting_line_number + source[:found.start()].count("\n")
+        first = self.raw_src[self.def_line - self.starting_line_number]
+        self.indent = len(first) - len(first.lstrip())
+        self.file = fn.__code__.co_filename
+        self.hash: str | None = None
+        self.used_global_vals: dict[Any, Any] = {}
+        self._uses: list[dependencies.Use] = []
+        self._checks: list[tuple[dict[str, Any], str, Any]] = []
+        self._slow_checks: list[dependencies.Use] = []
+        self._hash_lock = threading.RLock()
+        self._hashing = False
+        self._tree: ast.Module | None = None
+        self.__name__ = fn.__name__
+        self.__qualname__ = fn.__qualname__
+        self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
+        self.__globals__ = fn.__globals__
+        self._fn_name = f"{fn.__module__}.{fn.__qualname__}"
+
+    @property
+    def src(self) -> str:
+        """The definition's text from ``def`` on, without indentation. Setting it changes the code (for tools)."""
+        return self._src
+
+    @src.setter
+    def src(self, text: str) -> None:
+        self._src = text
+        self._invalidate()
+
+    def _unsafe_update_src(self, text: str) -> None:
+        self.src = text
+
+    def parse(self) -> ast.Module:
+        """The definition as a module of one function; line 1 is ``def_line`` of the file, column 0 its column ``indent``."""
+        if self._tree is None:
+            tree = ast.parse(self._src)
+            if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
+                raise KernelCallError(f"{self.__name__}: the source is not that of one function")
+            self._tree = tree
+        return self._tree
+
+    def get_capture_scope(self) -> dict[str, Any]:
+        """Globals and variables of enclosing functions, by name, as they are now."""
+        return {**self.__globals__, **inspect.getclosurevars(self.fn).nonlocals}
+
+    @property
+    def cache_key(self) -> str:
+        """Hash of the source, of the sources of all jit functions reached from it, and of the globals that they read."""
+        with self._hash_lock:
+            if self.hash is None:
+                if self._hashing:  # a function that calls itself
+                    return f"recursion:{self._fn_name}"
+                self._hashing = True
+                try:
+                    self._compute_hash()
+                finally:
+                    self._hashing = False
+            assert self.hash is not None
+            return self.hash
+
+    def _compute_hash(self) -> None:
+        function = self.parse().body[0]
+        assert isinstance(function, ast.FunctionDef)
+        parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+        self._uses = dependencies.find(self.fn, function, parameters)
+        self.used_global_vals = {(u.name, id(self.__globals__)): (u.value, self.__globals__) for u in self._uses
+                                 if not hasattr(u.value, "cache_key")}
+        parts = [self._src, str(self.starting_line_number)]
+        parts += [f"{u.name} = {dependencies.stable_text(u.value)}" for u in sorted(self._uses, key=lambda u: u.name)]
+        uses = list(self._uses)
+        for use in self._uses:
+            if isinstance(use.value, JITCallable) and use.value is not self:
+                uses += use.value._all_uses({id(self)})
+        self._checks = [(*u.place, u.value) for u in uses if u.place is not None]
+        self._slow_checks = [u for u in uses if u.place is None]
+        self.hash = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _all_uses(self, seen: set[int]) -> list[dependencies.Use]:
+        if id(self) in seen:
+            return []
+        seen.add(id(self))
+        out = list(self._uses)
+        for use in self._uses:
+            if isinstance(use.value, JITCallable):
+                out += use.value._all_uses(seen)
+        return out
+
+    def _invalidate(self) -> None:
+        with self._hash_lock:
+            self.hash = None
+            self._tree = None
+
+    def _refresh(self, seen: set[int] | None = None) -> bool:
+        """Forget the hashes of this function and of all helpers, so that globals are looked at anew. True where one has another value."""
+        seen = seen if seen is not None else set()
+        if id(self) in seen:
+            return False
+        seen.add(id(self))
+        changed = any(u.changed() for u in self._uses)
+        for use in self._uses:
+            if isinstance(use.value, JITCallable):
+                changed |= use.value._refresh(seen)
+        self._invalidate()
+        return changed
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
