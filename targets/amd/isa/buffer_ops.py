@@ -166,11 +166,13 @@ class Place:
     def scratch(self, w: Waves, d: Descriptor) -> Array:
         """int64 (n, lanes): the private byte that a swizzled descriptor means.
 
-        LLVM's AMDGPU user guide, "Private Segment Buffer": descriptors of scratch interleave the lanes' bytes, so that the offset is the lane's
-        private address. ``launch.scratch_descriptor`` gives the base; the SGPR offset of kernels that call nothing is 0."""
-        if not self.zero and (self._scalar(w) != 0).any():
-            raise SimulationError("scratch through a buffer descriptor with a scalar offset (calls) is not simulated", 0).at_waves(w)
-        return self.offsets(w, Descriptor(d.base, d.records, np.zeros_like(d.stride), True, False))
+        LLVM's AMDGPU user guide, "Private Segment Buffer": descriptors of scratch interleave the lanes' dwords, so that the offset is the lane's
+        private address. ``launch.scratch_descriptor`` gives the base. The SGPR offset, a stack or frame pointer where functions are called, is
+        not interleaved ("Unswizzled"): it counts the bytes of all lanes."""
+        scalar = self._scalar(w)
+        if (scalar % (4 * w.lanes) != 0).any():
+            raise SimulationError("a stack pointer that is no whole number of dwords of all lanes", 0).at_waves(w)
+        return self.offsets(w, Descriptor(d.base, d.records, np.zeros_like(d.stride), True, False)) + scalar // w.lanes
 
     def _scalar(self, w: Waves) -> Array:
         """int64 (n, 1) or (1, 1)."""

@@ -226,8 +226,12 @@ def test_scratch_through_a_descriptor(arch):
     assert np.array_equal(result.vgpr(22), value) and (result.vgpr(23) >> np.uint32(16) & np.uint32(0xFF) == 0x5A).all()
     with pytest.raises(OutOfBounds, match="scratch at 0x10; each lane has 16"):
         run_snippet(arch, "buffer_load_dword v20, off, s[4:7], 0 offset:16", sgprs=words, scratch_bytes=16)
-    with pytest.raises(SimulationError, match="scalar offset"):
-        run_snippet(arch, "buffer_load_dword v20, off, s[4:7], s32 offset:16", sgprs={**words, 32: 4}, scratch_bytes=16)
+    # a stack pointer counts the bytes of all lanes
+    body = f"buffer_store_dword v20, off, s[4:7], s32 offset:4\nbuffer_load_dword v22, off, s[4:7], 0 offset:12\n{wait(arch)}"
+    result = run_snippet(arch, body, vgprs={20: value}, sgprs={**words, 32: 8 * lanes}, scratch_bytes=16, waves=2)
+    assert np.array_equal(result.vgpr(22), value)
+    with pytest.raises(SimulationError, match="stack pointer"):
+        run_snippet(arch, "buffer_load_dword v20, off, s[4:7], s32 offset:8", sgprs={**words, 32: 4}, scratch_bytes=16)
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201"])
