@@ -5,11 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.conformance.harness import ON_CPU, SIMULATED, TARGET, TORCH, compare, poisoned, random_array, rng_of
+from tilewright.conformance.cases import WARPS, covering, numbers
+from tilewright.conformance.harness import (
+    ON_CPU,
+    SIMULATED,
+    TARGET,
+    TORCH,
+    batch,
+    compare,
+    poisoned,
+    random_array,
+    rng_of,
+    tl_name,
+)
 
 _BLOCKS = [(16, 16, 16), (1, 16, 32), (16, 8, 16), (2, 4, 8), (32, 16, 64), (64, 32, 16), (16, 64, 32), (4, 64, 16), (64, 16, 8), (32, 32, 1), (1, 1, 1), (64, 64, 64), (128, 16, 32)]
 _ACCUMULATED = {"int8": "int32", "fp64": "fp64"}
 _FP8 = ("fp8e5", "fp8e4nv")
+_ANY_ZERO = {"ulp": 0.5}  # zeros of both signs are equal
 
 _SOURCE = """
     @triton.jit
@@ -69,19 +82,31 @@ def test_rounding_of_dots(dtype, precision, block):
             num_warps=2, tolerance={"*": {"rtol": _ERRORS[precision if dtype == "fp32" else dtype]}})
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "fp32", "int8"])
-@pytest.mark.parametrize("shape", [(2, 16, 16, 16), (4, 32, 8, 16), (1, 16, 16, 32)])
-def test_batched_dots(shape, dtype):
+_BATCHES = [(2, 16, 16, 16), (4, 32, 8, 16), (1, 16, 16, 32), (2, 1, 16, 8), (8, 4, 4, 4), (2, 64, 16, 1)]
+
+
+@pytest.mark.parametrize("shape, dtype, warps", covering(_BATCHES, ["fp16", "fp32", "int8", "bf16", "fp64", *_FP8], WARPS))
+def test_batched_dots(shape, dtype, warps):
     b, m, n, k = shape
     out = _ACCUMULATED.get(dtype, "fp32")
-    compare("""
-        @triton.jit
-        def kernel(p, q, o, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-            b, m, n, k = tl.arange(0, B)[:, None, None], tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-            x = tl.load(p + b * M * K + m[None, :, None] * K + k[None, None, :])
-            y = tl.load(q + b * K * N + k[None, :, None] * N + n[None, None, :])
-            tl.store(o + b * M * N + m[None, :, None] * N + n[None, None, :], tl.dot(x, y))
-        """, {"p": _operand(dtype, (b, m, k)), "q": _operand(dtype, (b, k, n)), "o": poisoned(out, (b, m, n)), "B": b, "M": m, "N": n, "K": k}, num_warps=2)
+    x, y, z = _operand(dtype, (b, m, k)), _operand(dtype, (b, k, n)), _operand(out, (b, m, n), "acc")
+    product = numbers(x.to(TORCH["fp64"])) @ numbers(y.to(TORCH["fp64"]))
+    batch([("tl.dot(x, y)", product, _ANY_ZERO), ("tl.dot(x, y, acc=z)", product + numbers(z), _ANY_ZERO)], {"x": x, "y": y, "z": z}, num_warps=warps)
+
+
+@pytest.mark.parametrize("dtype, warps", covering(["fp32", "fp16", "bf16", "int8", "fp64", *_FP8], WARPS))
+def test_arguments_of_dots(dtype, warps):
+    """allow_tf32, every input_precision, max_num_imprecise_acc, out_dtype; small integers are exact under all of them."""
+    out = _ACCUMULATED.get(dtype, "fp32")
+    x, y, z = _operand(dtype, (32, 16), 1), _operand(dtype, (16, 32), 2), _operand(out, (32, 32), 3)
+    product, acc = numbers(x.to(TORCH["fp64"])) @ numbers(y.to(TORCH["fp64"])), numbers(z)
+    texts = ["tl.dot(x, y, z, max_num_imprecise_acc=0)", "tl.dot(x, y, z, max_num_imprecise_acc=32)"]
+    if dtype == "fp32":
+        texts += ["tl.dot(x, y, z, allow_tf32=True)", "tl.dot(x, y, z, allow_tf32=False)", *(f'tl.dot(x, y, z, input_precision="{p}")' for p in ("tf32", "tf32x3", "ieee"))]
+    rows = [(t, product + acc, _ANY_ZERO) for t in texts] + [(f"tl.dot(x, y, out_dtype={tl_name(out)})", product, _ANY_ZERO)]
+    if dtype == "fp16":
+        rows += [("tl.dot(x, y, out_dtype=tl.float16)", product, _ANY_ZERO)]
+    batch(rows, {"x": x, "y": y, "z": z}, num_warps=warps)
 
 
 @pytest.mark.parametrize("stages", [1] if ON_CPU else [1, 2, 3])

@@ -9,8 +9,6 @@ import torch
 from tilewright.conformance.harness import (
     ALL,
     ON_CPU,
-    SIMULATED,
-    TARGET,
     TORCH,
     assert_same,
     compare,
@@ -20,7 +18,6 @@ from tilewright.conformance.harness import (
     random_array,
     rng_of,
     run,
-    tl_name,
 )
 
 _SHAPES = [(1, 1), (1, 64), (64, 1), (2, 4), (16, 16), (8, 128), (64, 64), (32, 2)]
@@ -160,49 +157,6 @@ def test_grids(grid):
         """, {"o": out}, grid, {"o": expected}, num_warps=1)
 
 
-# ----------------------------------------------------------------------------------------------------------- atomics
-_ATOMICS = [("add", d) for d in ("int32", "uint32", "int64", "uint64", "fp16", "bf16", "fp32", "fp64")]
-_ATOMICS += [(op, d) for op in ("max", "min") for d in ("int32", "uint32", "int64", "uint64", "fp32", "fp64")]
-_ATOMICS += [(op, d) for op in ("and", "or", "xor") for d in ("int32", "uint64")] + [("xchg", d) for d in ("int32", "fp32", "int64", "fp64")]
-
-
-@pytest.mark.parametrize("op, dtype", _ATOMICS)
-@pytest.mark.parametrize("warps", [1] if ON_CPU else [1, 4])
-def test_atomics(op, dtype, warps):
-    """Several lanes and programs an address; masked-off lanes do nothing. Old values are checked where addresses differ."""
-    if dtype == "uint64" and op == "add" and warps == 4 and SIMULATED:
-        pytest.skip("one number of warps is enough in the simulator")
-    x = random_array(dtype, 64, rng_of(op, dtype), small=True)
-    start = random_array(dtype, 8, rng_of(op, dtype, 1), small=True)
-    shared = "i % 8" if op != "xchg" else "i"
-    size = 8 if op != "xchg" else 64
-    reference = compare(f"""
-        @triton.jit
-        def kernel(p, o, old, alone, n):
-            i = tl.arange(0, 64)
-            x = tl.load(p + i)
-            tl.atomic_{op}(o + ({shared}), x, mask=i < n)
-            tl.store(old + i, tl.atomic_{op}(alone + i, x, mask=(i < n) & (i != 5)), mask=(i < n) & (i != 5))
-            tl.atomic_{op}(o, tl.load(p + 3))
-        """, {"p": x, "o": start.repeat(size // 8), "old": poisoned(dtype, 64), "alone": random_array(dtype, 64, rng_of(op, dtype, 2), small=True), "n": 51},
-        num_warps=warps)
-    assert not torch.equal(reference["alone"], x)
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int64", "fp32"])
-def test_compare_and_swap(dtype):
-    x = random_array(dtype, 32, rng_of("cas"), small=True)
-    compare(f"""
-        @triton.jit
-        def kernel(p, o, old, one):
-            i = tl.arange(0, 32)
-            expected = tl.full([32], 1, {tl_name(dtype)})
-            tl.store(old + i, tl.atomic_cas(o + i, expected, tl.load(p + i)))
-            tl.store(one + 1, tl.atomic_cas(one, tl.load(one), tl.load(p + 2)))
-        """, {"p": x, "o": random_array(dtype, 32, rng_of("cas", 1), small=True), "old": poisoned(dtype, 32), "one": random_array(dtype, 2, rng_of(3), small=True)},
-        num_warps=1)
-
-
 def test_atomics_of_many_programs():
     x = random_array("int32", 32 * 9, rng_of("many"), small=True)
     compare("""
@@ -214,5 +168,3 @@ def test_atomics_of_many_programs():
             tl.atomic_add(count + (x + 4), 1)
         """, {"p": x, "total": torch.zeros(1, dtype=torch.int64), "top": torch.full((1,), -100, dtype=torch.int32), "count": torch.zeros(9, dtype=torch.int32)},
         (9,), {"total": x.sum()[None], "top": x.max()[None], "count": torch.bincount(x + 4, minlength=9).to(torch.int32)}, num_warps=1)
-
-
