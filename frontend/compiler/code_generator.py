@@ -68,7 +68,7 @@ class CodeGenerator(CallGenerator):
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call anything that a kernel can call."""
         fn = fn.value if type(fn) is constexpr else fn
-        if core.is_builtin(fn):
+        if core.is_builtin(fn) and not (isinstance(fn, type) and issubclass(fn, t.dtype)):  # types can be called, and are made by their classes
             return wrap(fn(*args, _semantic=self.semantic, **kwargs))
         if is_jit(fn):
             return self.inline(fn, args, kwargs)
@@ -91,6 +91,8 @@ class CodeGenerator(CallGenerator):
             if len(args) != 1 or kwargs or not is_static(args[0]):
                 raise TypeMismatchError("tl.constexpr takes one compile-time value")
             return constexpr(static_value(args[0]))
+        if fn is tl_tuple:
+            return self._tuple(*args, **kwargs)
         if isinstance(fn, type) and issubclass(fn, (core.range, core.condition)):
             return fn(*args, **kwargs)
         if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):

@@ -202,7 +202,7 @@ def _names(target: ast.AST, out: set[str]) -> None:
     elif isinstance(target, (ast.Tuple, ast.List)):
         for t in target.elts:
             _names(t, out)
-    elif isinstance(target, ast.Starred):
+    elif isinstance(target, (ast.Starred, ast.Subscript)):
         _names(target.value, out)
 
 
@@ -218,6 +218,10 @@ def assigned(nodes: Sequence[ast.AST]) -> set[str]:
                     _names(t, found)
             elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For, ast.NamedExpr, Bind)):
                 _names(node.target, found)
+            elif isinstance(node, ast.With):
+                for item in node.items:
+                    if item.optional_vars is not None:
+                        _names(item.optional_vars, found)
             for field in ("body", "orelse"):
                 inner = getattr(node, field, None)
                 if isinstance(inner, list):

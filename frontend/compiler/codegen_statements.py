@@ -16,7 +16,7 @@ from tilewright.language.values import tuple as tl_tuple
 
 _WHY_NOT = {
     "Try": "try: kernels have no exceptions", "Raise": "raise: kernels have no exceptions; use tl.static_assert or tl.device_assert",
-    "With": "with", "FunctionDef": "a nested function definition: define it at module level with @jit",
+    "FunctionDef": "a nested function definition: define it at module level with @jit",
     "ClassDef": "a class definition", "Import": "import: import at module level", "ImportFrom": "import: import at module level",
     "Global": "global", "Nonlocal": "nonlocal", "Yield": "yield", "YieldFrom": "yield", "Await": "await", "AsyncFor": "async",
     "AsyncWith": "async", "AsyncFunctionDef": "async", "Dict": "a dictionary", "DictComp": "a dictionary", "Set": "a set", "SetComp": "a set",
@@ -75,12 +75,10 @@ class StatementGenerator(ExpressionGenerator):
             self.assign(node.target, self.run_time(value))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):
-            raise UnsupportedLanguageConstruct("only names are assigned in kernels; tl.store writes memory")
-        lhs = self.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+        lhs = self.visit(node.target)
         value = self.binary(node, node.op, lhs, self.visit(node.value))
         self.at(node)
-        self.frame.scope[node.target.id] = self.run_time(value)
+        self.assign(node.target, self.run_time(value))
 
     def visit_Bind(self, node: Bind) -> None:
         self.assign(node.target, node.value)
@@ -112,7 +110,24 @@ class StatementGenerator(ExpressionGenerator):
         if isinstance(target, ast.Attribute):
             self.assign_field(target, value)
             return
+        if isinstance(target, ast.Subscript):
+            self.assign_item(target, value)
+            return
         raise UnsupportedLanguageConstruct("only names are assigned in kernels; tl.store writes memory")
+
+    def assign_item(self, target: ast.Subscript, value: Any) -> None:
+        """``t[i] = value``: the name stands for a tuple with that item from here on."""
+        whole, index = self.visit(target.value), self.visit(target.slice)
+        if isinstance(whole, Aggregate):
+            self.call(whole.__setitem__, [index, value], {})  # type: ignore[attr-defined]
+            return
+        if not isinstance(whole, tl_tuple):
+            raise UnsupportedLanguageConstruct("only names and items of tuples are assigned in kernels; tl.store writes memory")
+        items, at = list(whole.values), static_value(index) if is_static(index) else None
+        if not isinstance(at, int) or not -len(items) <= at < len(items):
+            raise TypeMismatchError(f"an item of a tuple of {len(items)} is assigned at a compile-time index within it, not at {index}")
+        items[at] = value
+        self.assign(target.value, tl_tuple(items, whole.fields))
 
     def assign_field(self, target: ast.Attribute, value: Any) -> None:
         """``self.x = …``, in a jit ``__init__`` of an aggregate."""
@@ -136,6 +151,28 @@ class StatementGenerator(ExpressionGenerator):
             value = None
         self.frame.ret = self.to_tensor(value)
         return True
+
+    def visit_With(self, node: ast.With) -> bool:
+        """Context managers made for the compiler: builtin classes whose ``__enter__`` and ``__exit__`` run while compiling, around the body's code."""
+        if self.frame.loop is None and any(has_return(s) and not isinstance(s, ast.Return) for s in node.body):
+            raise UnsupportedLanguageConstruct("a function returns from a `with` by a return that is no part of a branch or loop in it; "
+                                               "set a variable and return after the `with`")
+        managers = []
+        for item in node.items:
+            call = item.context_expr
+            fn = static_value(self.visit(call.func)) if isinstance(call, ast.Call) else None
+            if fn is None or not getattr(fn, "__triton_builtin__", False):
+                raise UnsupportedLanguageConstruct("`with` takes context managers of the compiler (classes marked as builtins), called right there")
+            manager = self.visit(call)
+            managers.append(manager)
+            value = manager.__enter__()
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value)
+        try:
+            return self.run(node.body)
+        finally:
+            for manager in reversed(managers):
+                manager.__exit__(None, None, None)
 
     def visit_Pass(self, node: ast.Pass) -> None:
         return None

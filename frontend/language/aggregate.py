@@ -137,12 +137,14 @@ class Aggregate(base_value):
 
 def _resolved(cls: type, annotation: Any) -> Any:
     """The class that an annotation names, also where annotations are strings; the string where it names none."""
-    if isinstance(annotation, str):
-        try:
-            return eval(annotation, dict(vars(sys.modules[cls.__module__])))  # what Python itself does with annotations
-        except (NameError, AttributeError, SyntaxError, KeyError):
-            return annotation
-    return annotation
+    if not isinstance(annotation, str):
+        return annotation
+    init = cls._init_  # type: ignore[attr-defined]
+    scope = getattr(getattr(init, "fn", init), "__globals__", None) or vars(sys.modules[cls.__module__])
+    try:
+        return eval(annotation, dict(scope))  # what Python itself does with annotations
+    except (NameError, AttributeError, SyntaxError):
+        return annotation
 
 
 def _as_kind(value: Any, kind: type) -> Any:

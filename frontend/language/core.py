@@ -53,7 +53,19 @@ _tensor_member_fn = member
 _python_range = range
 _python_tuple: Any = type(())
 base_type = dtype
-const = pointer_type  # the annotation `tl.const`
+
+
+class const:  # noqa: N801
+    """Annotation of a kernel's parameter: nothing is stored through this pointer, which is an error then.
+
+    Example::
+
+        @triton.jit
+        def kernel(x: tl.const, y):
+            tl.store(y, tl.load(x))
+    """
+
+
 CONSTEXPR_0 = constexpr(0)
 TRITON_BUILTIN = "__triton_builtin__"  # the attribute that marks a function of the language
 

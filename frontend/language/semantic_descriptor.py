@@ -139,7 +139,14 @@ class DescriptorSemantic(BlockPointerSemantic):
         handle = self._descriptor(desc, "load")
         return self._loaded("tt.descriptor_load", desc, [handle, *self._descriptor_offsets(desc, offsets)], desc.block_shape, {"cache": "none", "evict": "normal"})
 
+    @staticmethod
+    def _writable(desc: Any, what: str) -> None:
+        base = getattr(desc, "base", None)
+        if base is not None and base.type.is_const():
+            raise TypeMismatchError(f"{what} through a descriptor of a pointer to const")
+
     def descriptor_store(self, desc: Any, offsets: Any, value: Any) -> None:
+        self._writable(desc, "store")
         handle = self._descriptor(desc, "store")
         at = self._descriptor_offsets(desc, offsets)
         self.builder.create("tt.descriptor_store", [handle, self._written(desc, value, desc.block_shape, "store"), *at], [], {})
@@ -151,6 +158,7 @@ class DescriptorSemantic(BlockPointerSemantic):
                             [rows.shape[0], desc.block_shape[1]], {})
 
     def descriptor_scatter(self, desc: Any, value: Any, x_offsets: Any, y_offset: Any) -> None:
+        self._writable(desc, "scatter")
         handle = self._descriptor(desc, "scatter")
         rows = self._row_numbers(desc, unwrap(x_offsets), "scatter")
         block = self._written(desc, value, [rows.shape[0], desc.block_shape[1]], "scatter")
@@ -158,6 +166,7 @@ class DescriptorSemantic(BlockPointerSemantic):
 
     def descriptor_reduce(self, op: str, desc: Any, offsets: Any, value: Any) -> None:
         """``op`` in add, and, or, xor, max, min."""
+        self._writable(desc, f"atomic_{op}")
         handle = self._descriptor(desc, f"atomic_{op}")
         element = desc.dtype
         narrow = element.primitive_bitwidth < 32
