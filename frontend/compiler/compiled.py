@@ -11,6 +11,7 @@ from tilewright import knobs
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.runtime.arguments import memory_of
 from tilewright.runtime.cache import LazyAsm
+from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.explain import listed, named, report, run_time_names, tell
 from tilewright.targets import registry
 from tilewright.targets.protocol import GPUTarget, LaunchRequest, NeedsMemory, NeedsVariant
@@ -151,7 +152,7 @@ class CompiledKernel:
 
     def load(self, device: int) -> Any:
         """The code loaded on a device, once. Raises OutOfResources where the device cannot run it."""
-        with self._load_lock:
+        with compiling(), self._load_lock:
             handle = self.handles.get(device)
             if handle is None:
                 enter, leave = knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook

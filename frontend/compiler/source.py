@@ -6,13 +6,20 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language.const import constexpr
 from tilewright.runtime.dependencies import stable_text
 
 Path_ = tuple[int, ...]
+
+
+class Specialization(NamedTuple):
+    """What ``jit(repr=…)`` is given: constexpr values and argument types, by parameter."""
+
+    constants: dict[str, Any]
+    signature: dict[str, Any]
 
 
 class ASTSource:
@@ -61,6 +68,18 @@ class ASTSource:
             path = (names.index(key),) if isinstance(key, str) else (key,) if isinstance(key, int) else tuple(key)
             if path not in self.constants:
                 self.attrs[path] = [list(pair) for pair in value]
+        if getattr(fn, "_repr", None) is not None:
+            self.name = self._named()
+
+    def _named(self) -> str:
+        """The kernel's name by its ``jit(repr=…)``: what is after the last dot."""
+        names = list(self.fn.arg_names)
+        constants = {names[path[0]]: value for path, value in self.constants.items() if len(path) == 1}
+        text = self.fn.repr(Specialization(constants, self.signature))
+        name = text.rpartition(".")[2] if isinstance(text, str) else ""
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise ArgumentError(f"repr of {self.fn.__name__} gives a kernel's name, made of letters, digits and _; it gave {text!r}")
+        return name
 
     @property
     def constexprs(self) -> dict[Path_, Any]:
@@ -71,7 +90,7 @@ class ASTSource:
         constants = [f"{path}={stable_text(value)}" for path, value in sorted(self.constants.items())]
         attrs = [f"{path}={sorted(map(str, value))}" for path, value in sorted(self.attrs.items())]
         types = [f"{name}:{kind!r}" for name, kind in self.signature.items()]
-        text = "\n".join([self.fn.cache_key, str(getattr(self.fn, "noinline", None)), *types, *constants, *attrs])
+        text = "\n".join([self.fn.cache_key, self.name, str(getattr(self.fn, "noinline", None)), *types, *constants, *attrs])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def types(self) -> list[Any]:

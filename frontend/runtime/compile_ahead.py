@@ -22,33 +22,70 @@ from tilewright import knobs
 SILENCE = 120.0  # seconds without a finished compilation after which a process counts as stuck
 POLL = 5.0  # seconds from one look at the clock to the next
 _gate = threading.Condition()
-_compiling = 0  # compilations in progress in this process: it must not be forked meanwhile, since locks would stay held in the child
-_forking = False
+_compiling = 0  # threads at work in this process, each as often as it is
+_forker: int | None = None  # the thread that forks
+_local = threading.local()  # depth: how often this thread is at work; working: whether this process was made here
 
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Around one compilation."""
+    """Around compiling and loading: the process is not forked meanwhile by another thread, since locks would stay held in the child."""
     global _compiling
+    depth = getattr(_local, "depth", 0)
     with _gate:
-        while _forking:
+        while _forker is not None and depth == 0 and _forker != threading.get_ident():
             _gate.wait()
         _compiling += 1
+    _local.depth = depth + 1
     try:
         yield
     finally:
+        _local.depth = depth
         with _gate:
             _compiling -= 1
             _gate.notify_all()
 
 
-def _renew_after_fork() -> None:
-    global _gate, _compiling, _forking
-    _gate, _compiling, _forking = threading.Condition(), 0, False
+def _hold() -> bool:
+    """Wait until no other thread compiles, and keep all from it. False where this thread does so already."""
+    global _forker
+    with _gate:
+        if _forker == threading.get_ident():
+            return False
+        while _compiling > getattr(_local, "depth", 0) or _forker is not None:
+            _gate.wait()
+        _forker = threading.get_ident()
+    return True
+
+
+def _let_go() -> None:
+    global _forker
+    with _gate:
+        _forker = None
+        _gate.notify_all()
+
+
+# what the hooks around a fork know of each other
+_held: list[bool] = []
+
+
+def _before_fork() -> None:
+    _held.append(_hold())
+
+
+def _after_fork() -> None:
+    if _held.pop():
+        _let_go()
+
+
+def _in_child() -> None:
+    global _gate, _compiling, _forker
+    _held.clear()
+    _gate, _compiling, _forker = threading.Condition(), getattr(_local, "depth", 0), None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def processes() -> int:
@@ -64,14 +101,10 @@ def processes() -> int:
 def compile_ahead(jobs: Sequence[Callable[[], Any]]) -> int:
     """Call every job (a compilation that ends in the disk cache) in one of several processes; returns how many were used, 0 where it is
     not worth it. Jobs that fail fail again where their kernel is asked for; nothing is raised here."""
-    global _forking
     count = min(processes(), len(jobs))
-    if count < 2 or _compiling_here():
+    if count < 2 or getattr(_local, "working", False):
         return 0
-    with _gate:
-        while _compiling or _forking:
-            _gate.wait()
-        _forking = True
+    _hold()
     pipes: dict[int, int] = {}  # read end → pid
     try:
         for first in range(count):
@@ -84,18 +117,9 @@ def compile_ahead(jobs: Sequence[Callable[[], Any]]) -> int:
             os.close(write)
             pipes[read] = pid
     finally:
-        with _gate:
-            _forking = False
-            _gate.notify_all()
+        _let_go()
     _wait(pipes)
     return count
-
-
-_local = threading.local()
-
-
-def _compiling_here() -> bool:
-    return bool(getattr(_local, "working", False))
 
 
 def _work(jobs: Sequence[Callable[[], Any]], write: int) -> None:

@@ -19,6 +19,7 @@ from tilewright.runtime._async_compile import Collecting, FutureKernel, active_m
 from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
 from tilewright.runtime.callables import JITCallable, KernelParam
+from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
 from tilewright.runtime.explain import choices, named, tell
@@ -342,7 +343,7 @@ class JITFunction(JITCallable, KernelInterface):
         check_devices(self.__name__, selection, places)
         if self.debug and "debug" not in options:
             options["debug"] = True
-        with self._compile_lock:
+        with compiling(), self._compile_lock:
             source = ASTSource(self, signature, constants, attrs)
             memory_key = (source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0])))
             kernel = self._kernels.get(memory_key)
@@ -407,7 +408,7 @@ class JITFunction(JITCallable, KernelInterface):
         source = ASTSource(self, data["signature"], {tuple(k): v for k, v in data["constants"]}, {tuple(k): v for k, v in data["attrs"]})
         selection = registry.parse(data["target"])
         memory_key = (source.hash(), str(selection), repr(sorted(data["options"].items(), key=lambda kv: kv[0])))
-        with self._compile_lock:
+        with compiling(), self._compile_lock:
             kernel = self._kernels.get(memory_key)
             if kernel is None:
                 kernel = self._kernels[memory_key] = compile_selected(source, selection, data["options"])
@@ -439,8 +440,9 @@ def jit(fn: Callable[..., Any] | None = None, *, version: Any = None, repr: Call
     """Decorator: make a kernel (or a function that kernels call) of a Python function in the Triton language.
 
     do_not_specialize: parameters (names or positions) whose value and alignment are not looked at; on_alignment: only the latter.
-    noinline: keep calls to it as calls. debug: device assertions on. repr: names the compiled kernel.
-    launch_metadata: called by launch hooks. With ``TILEWRIGHT_INTERPRET=1`` the result runs in Python (``InterpretedFunction``).
+    noinline: keep calls to it as calls. debug: device assertions on. repr: names the compiled kernel: ``repr(specialization) → name``, of its
+    ``constants`` and ``signature`` by parameter. launch_metadata: ``(grid, metadata, arguments by name) → dict`` added to what launch hooks
+    are told. version: any value, for the user's own. With ``TILEWRIGHT_INTERPRET=1`` the result runs in Python (``InterpretedFunction``).
     """
 
     def decorate(fn: Callable[..., Any]) -> Any:

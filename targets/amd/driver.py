@@ -21,7 +21,7 @@ from tilewright.targets.amd.launcher import (
 
 # hipError_t
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_CONFIGURATION, _NO_BINARY_FOR_GPU, _LAUNCH_OUT_OF_RESOURCES = 1, 2, 9, 209, 701
-_MOST_ALONG_YZ = 65536  # programs; hipModuleLaunchKernel calls more an invalid value
+MOST_ALONG_YZ = 65536  # programs; hipModuleLaunchKernel calls more an invalid value
 
 
 class HipError(TilewrightError):
@@ -259,7 +259,7 @@ class AmdDriver:
         """Raise what a failed launch means."""
         code = int(status)
         self.forget_error()
-        if min(grid) < 1 or (code in (_INVALID_VALUE, _INVALID_CONFIGURATION) and (grid[0] >= 1 << 31 or max(grid[1:]) > _MOST_ALONG_YZ)):
+        if min(grid) < 1 or (code in (_INVALID_VALUE, _INVALID_CONFIGURATION) and (grid[0] >= 1 << 31 or max(grid[1:]) > MOST_ALONG_YZ)):
             self.refuse_grid(grid, threads)
         if code in (_LAUNCH_OUT_OF_RESOURCES, _OUT_OF_MEMORY):
             limit = self._attribute("MaxRegistersPerBlock", handle.device)
@@ -269,7 +269,7 @@ class AmdDriver:
     @staticmethod
     def refuse_grid(grid: tuple[int, int, int], threads: int) -> None:
         raise ArgumentError(f"the grid is {grid}; allowed are at least 1 along each dim, along x fewer than 2³² threads "
-                            f"({(1 << 32) // threads - 1} programs of {threads}), and at most {_MOST_ALONG_YZ} programs along y and z")
+                            f"({(1 << 32) // threads - 1} programs of {threads}), and at most {MOST_ALONG_YZ} programs along y and z")
 
 
 def check_resources(metadata: Mapping[str, Any], limit: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.simt.driver import HostTimer
 from tilewright.targets.amd.capabilities import capabilities
-from tilewright.targets.amd.driver import pack_format
+from tilewright.targets.amd.driver import MOST_ALONG_YZ, AmdDriver, pack_format
 from tilewright.targets.amd.launch_guards import LaunchGuards
 from tilewright.targets.protocol import NeedsMemory
 
@@ -56,9 +56,12 @@ class AmdSimulatedDriver:
         formats = ["<" + pack_format([kind])[1:] for kind in signature]
         pointers = any(kind.startswith("*") for kind in signature)
         warps, shared = int(metadata["num_warps"]), int(metadata.get("shared", 0))
+        threads = warps * capabilities(self.arch).warp_size
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any],
                    memory: Mapping[int, tuple[int, int]] | None = None) -> None:
+            if gx * threads >= 1 << 32 or max(gy, gz) > MOST_ALONG_YZ:
+                AmdDriver.refuse_grid((gx, gy, gz), threads)
             if guards.needed:
                 guards.require(args, (gx, gy, gz))
             if memory is None and pointers:

@@ -76,6 +76,14 @@ class NvidiaSimulatedDriver(SimulatedDriver):
 
         return launch
 
+    def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        """As SimulatedDriver's; a grid that no device would start is refused here too."""
+        from tilewright.targets.nvidia.driver import NvidiaDriver
+
+        if grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
+            NvidiaDriver.refuse_grid(grid)
+        super().execute(handle, grid, args)
+
     def get_device_properties(self, device: int) -> Mapping[str, Any]:
         """The architecture's limits; one multiprocessor."""
         facts = capabilities(self.arch)
