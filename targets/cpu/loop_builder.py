@@ -224,13 +224,26 @@ class LoopBuilder:
     def store(self, value: Any, ptr: Any) -> None:
         self.op("llvm.store", [value, ptr], [], {"alignment": ir.IntegerAttr.get(self.i64, self.size(self.element(value.type)))})
 
-    def masked_load(self, ptr: Any, type: Any, mask: Any, other: Any) -> Any:
-        align = ir.IntegerAttr.get(self.i32, self.size(self.element(type)))
-        return self.op("llvm.intr.masked.load", [ptr, mask, other], [type], {"alignment": align}).result
+    # LLVM 22 splits a masked load that is wider than a register; of a half whose mask turns out to be all off while it does so, it makes a load
+    # without a mask (or fails an assertion). So no masked access here is wider than ``bits``, a register, and the mask of each piece is made for
+    # itself: ``mask(first, n)`` is that of n lanes from lane ``first`` on.
+    def masked_load(self, ptr: Any, type: Any, mask: Callable[[int, int], Any], other: Any, bits: int, first: int = 0) -> Any:
+        size, n = self.size(self.element(type)), self.lanes(type)
+        if 8 * size * n > bits and n > 2:
+            half = n // 2
+            low, high = (self.masked_load(self.gep(ptr, self.idx(h * half), self.element(type)), self.vec(half, self.element(type)), mask,
+                                          self.half(other, h), bits, first + h * half) for h in (0, 1))
+            return self.op("vector.shuffle", [low, high], [type], {"mask": ir.DenseI64ArrayAttr.get(list(range(n)))}).result
+        return self.op("llvm.intr.masked.load", [ptr, mask(first, n), other], [type], {"alignment": ir.IntegerAttr.get(self.i32, size)}).result
 
-    def masked_store(self, value: Any, ptr: Any, mask: Any) -> None:
-        align = ir.IntegerAttr.get(self.i32, self.size(self.element(value.type)))
-        self.op("llvm.intr.masked.store", [value, ptr, mask], [], {"alignment": align})
+    def masked_store(self, value: Any, ptr: Any, mask: Callable[[int, int], Any], bits: int, first: int = 0) -> None:
+        size, n = self.size(self.element(value.type)), self.lanes(value.type)
+        if 8 * size * n > bits and n > 2:
+            half = n // 2
+            for h in (0, 1):
+                self.masked_store(self.half(value, h), self.gep(ptr, self.idx(h * half), self.element(value.type)), mask, bits, first + h * half)
+            return
+        self.op("llvm.intr.masked.store", [value, ptr, mask(first, n)], [], {"alignment": ir.IntegerAttr.get(self.i32, size)})
 
     def to_ptr(self, address: Any) -> Any:
         """An i64 address as a pointer."""

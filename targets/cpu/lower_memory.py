@@ -90,6 +90,11 @@ def _all_on(mask: Any, index: Any, n: int) -> Any:
     return mask.all_on(index, n) if isinstance(mask, Tile) else mask
 
 
+def _moved(b: Any, index: Any, lanes: int) -> Any:
+    """The index that many elements on along the last dim."""
+    return [*index[:-1], b.add(index[-1], b.idx(lanes))] if lanes else index
+
+
 def _both(b: Any, x: Any, y: Any) -> Any:
     return y if x is None else b.bin("arith.andi", x, y)
 
@@ -154,10 +159,10 @@ def load(lo: TileLowering, op: Any) -> list[Any]:
                 raw = b.if_(at(on_tile, index, 1), lambda: [b.load(address, vector, volatile)], lambda: [default], [vector])[0]
             else:
                 def partly() -> list[Any]:
-                    on = at(on_tile, index, n)
                     if spill is None or n != spill.n:
-                        return [b.masked_load(address, vector, on, default)]
-                    return [spill.load(_consecutive(lo, first, n, size), on, default)]  # narrow types have no masked instruction
+                        return [b.masked_load(address, vector, lambda first, m: at(on_tile, _moved(b, index, first), m), default, lo.vector_bits)]
+                    # narrow types have no masked instruction
+                    return [spill.load(_consecutive(lo, first, n, size), at(on_tile, index, n), default)]
 
                 raw = b.if_(_all_on(on_tile, index, n), lambda: [b.load(address, vector, volatile)], partly, [vector])[0]
             return from_storage(b, raw, element)
@@ -400,11 +405,10 @@ def store(lo: TileLowering, op: Any) -> list[Any]:
                 b.if_(at(on_held, index, 1), lambda: b.store(raw, address), None, [])
             else:
                 def partly() -> list[Any]:
-                    on = at(on_held, index, n)
                     if spill is None:
-                        b.masked_store(raw, address, on)
+                        b.masked_store(raw, address, lambda first, m: at(on_held, _moved(b, index, first), m), lo.vector_bits)
                     else:
-                        spill.store(raw, _consecutive(lo, first, n, size), on)
+                        spill.store(raw, _consecutive(lo, first, n, size), at(on_held, index, n))
                     return []
 
                 # masked stores are slow on many CPUs even where all lanes are on
