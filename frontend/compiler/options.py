@@ -17,7 +17,7 @@ NEUTRAL: dict[str, Any] = {
     "num_buffers_warp_spec": 0, "num_consumer_groups": 0, "reg_dec_producer": 0, "reg_inc_consumer": 0, "warp_size": None,
 }
 # Hints: a target that lacks them loses speed at most.
-HINTS = frozenset({"num_warps", "num_stages"})
+HINTS = frozenset({"num_warps", "num_stages", "launch_pdl"})
 
 
 def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:

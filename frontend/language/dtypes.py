@@ -62,6 +62,17 @@ class dtype:
         else:
             raise TypeMismatchError(f"no type is called {name!r}; there are {', '.join([*_SINT, *_UINT, *_FLOAT])}")
 
+    __triton_builtin__ = True  # kernels call types: tl.float32(0)
+
+    def __call__(self, value: Any, _semantic: Any = None) -> Any:
+        """In a kernel: ``value``, a number or a tensor, in this type, as a run-time value. TypeMismatchError where it has no such cast."""
+        from tilewright.language.values import current_semantic
+
+        semantic = _semantic or current_semantic()
+        if type(self) is not dtype or self.name == "void":
+            raise TypeMismatchError(f"{self!r} cannot be called; scalar types can: tl.float32(x) is x.to(tl.float32)")
+        return semantic.cast(semantic.to_tensor(value), self)
+
     # -- predicates ------------------------------------------------------------------------------------------------
     def is_fp8(self) -> bool:
         return self.name.startswith("fp8")

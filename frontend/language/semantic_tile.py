@@ -54,6 +54,8 @@ class TileSemantic(MemorySemantic):
         """``x[:, None]``: full slices keep a dim, None adds one."""
         slices = unwrap(slices)
         entries = list(slices) if isinstance(slices, (tuple, tl_tuple, list)) else [slices]
+        if not value.type.is_block():  # `:` keeps nothing of a scalar, as in Triton: x[:, None] is a tile of one element
+            entries = [e for e in entries if not (isinstance(unwrap(e), slice) and all(unwrap(v) is None for v in (unwrap(e).start, unwrap(e).stop, unwrap(e).step)))]
         if not value.type.is_block() and not entries:
             return value
         out = value

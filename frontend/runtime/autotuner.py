@@ -156,12 +156,12 @@ class Autotuner(KernelInterface):
         self.configs = list(configs) if configs else [Config({})]
         if isinstance(key, str):
             raise ArgumentError(f"autotune: key is a list of parameters' names; found {key!r}")
-        self.keys = list(key)
         self.arg_names = list(arg_names)
         self.fn = fn
-        unknown = [k for k in self.keys if k not in self.arg_names]
-        if unknown:
-            raise ArgumentError(f"autotune: {unknown[0]!r} is no parameter of the kernel; it has {', '.join(self.arg_names)}")
+        for name in key:
+            if name not in self.arg_names:  # published kernels have such keys, which change nothing
+                warnings.warn(f"autotune: the key {name!r} is no parameter of the kernel and is left out; it has {', '.join(self.arg_names)}", stacklevel=3)
+        self.keys = [k for k in key if k in self.arg_names]
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
         for name in (*self.reset_to_zero, *self.restore_value):

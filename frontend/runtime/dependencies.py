@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.language.const import constexpr
+from tilewright.language.dtypes import dtype
 
 _PACKAGE = __name__.split(".")[0]
 
@@ -58,11 +59,21 @@ def stable_text(value: Any) -> str:
         return f"jit({value.cache_key}{' noinline' if getattr(value, 'noinline', None) else ''})"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__} {_class_source(value)}"
-    if callable(value):
-        code = getattr(getattr(value, "fn", value), "__code__", None)
-        body = hashlib.sha256(_code_text(code).encode()).hexdigest() if code is not None else ""
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)} {body}"
+    function = getattr(value, "fn", value)
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        body = hashlib.sha256(_code_text(code).encode()).hexdigest()
+        kept = [*(getattr(function, "__defaults__", None) or ()), *(_contents(cell) for cell in getattr(function, "__closure__", None) or ())]
+        kept_text = [stable_text(v) for v in kept if v is None or isinstance(v, (bool, int, float, str, tuple, constexpr, dtype))]
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)} {body} {kept_text}"
     return f"{type(value).__module__}.{type(value).__qualname__}:{value!r}"
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
 
 
 def _code_text(code: types.CodeType) -> str:

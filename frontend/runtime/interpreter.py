@@ -41,7 +41,8 @@ class _Arguments:
         if value is None or isinstance(value, tl.constexpr) and value.value is None:
             return None  # and no constexpr: Python's `is None` in the kernel has to see it
         if is_constexpr or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
-            return value if isinstance(value, (tl.constexpr, InterpretedFunction)) or callable(value) else tl.constexpr(value)
+            bare = isinstance(value, (tl.constexpr, InterpretedFunction)) or (callable(value) and not isinstance(value, tl.dtype))
+            return value if bare else tl.constexpr(value)
         if isinstance(value, (bool, np.bool_)):
             return tl.tensor(Cell(np.bool_(value), tl.int1), tl.int1)
         if isinstance(value, (int, np.integer)):

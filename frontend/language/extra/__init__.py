@@ -1,4 +1,4 @@
-"""``tl.extra``: the math library ``libdevice``, also under the names of targets, as in Triton.
+"""``tl.extra``: the math library ``libdevice`` and the functions of dependent launches, also under the names of targets, as in Triton.
 
 ``tl.extra.TARGET.libdevice`` is the one portable module for every TARGET that is installed (by name or alias), so a kernel
 that names one target's library compiles for all.
@@ -50,9 +50,14 @@ class _Finder(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, _Finder())  # before the finder of files, which would load libdevice a second time
 
 
+_LAUNCHES = ("gdc_launch_dependents", "gdc_wait")
+
+
 def __getattr__(name: str) -> Any:
     if name == "libdevice":
         return importlib.import_module(f"{__name__}.libdevice")
+    if name in _LAUNCHES:
+        return getattr(importlib.import_module(f"{__name__}.dependent_launch"), name)
     if not name.startswith("_") and _is_target(name):
         return sys.modules[__name__]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has libdevice, also under the name of each target")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has libdevice, {', '.join(_LAUNCHES)}, also under the name of each target")

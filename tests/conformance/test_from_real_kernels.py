@@ -1,0 +1,77 @@
+"""What published kernels write that nothing else here does: each was refused, or wrong, when it was met (docs/real_kernels.md)."""
+
+from __future__ import annotations
+
+import torch
+
+from tilewright.conformance.harness import compare, poisoned, random_array, rng_of
+
+
+def test_types_are_called() -> None:
+    """liger-kernel: ``m = tl.float32(-float("inf"))``; a type's call casts numbers, scalars and tiles."""
+    compare("""
+        @triton.jit
+        def kernel(x, o, q, n):
+            i = tl.arange(0, 16)
+            m = tl.float32(-float("inf"))
+            for k in range(2):
+                m = tl.maximum(m, tl.max(tl.load(x + k * 16 + i), 0))
+            tl.store(o + i, tl.float32(tl.load(q + i)) + m)
+            tl.store(q + i, tl.int32(n) + tl.int8(300) + i)
+    """, {"x": torch.arange(32, dtype=torch.float32) / 3, "o": poisoned("fp32", 16), "q": torch.arange(16, dtype=torch.int32), "n": 5},
+        expected={"o": torch.arange(16, dtype=torch.float32) + torch.tensor(31, dtype=torch.float32) / 3, "q": torch.arange(16, dtype=torch.int32) + 5 + 44})
+
+
+def test_scalars_are_indexed_like_tiles() -> None:
+    """torchao: ``pid[:, None] * stride + n[None, :]``, where a scalar becomes a tile of one element."""
+    compare("""
+        @triton.jit
+        def kernel(x, o, n):
+            p = tl.program_id(0)
+            j = n[:, None] * 4 + p[None, :] + tl.arange(0, 4)[None, :]
+            tl.store(o + j - n * 4, tl.load(x + j) + p[None])
+    """, {"x": torch.arange(16, dtype=torch.int32), "o": poisoned("int32", 4), "n": 2}, expected={"o": torch.arange(8, 12, dtype=torch.int32)})
+
+
+def test_dependent_launches() -> None:
+    """lmdeploy and sglang: the waits of dependent launches change nothing where launches follow one another."""
+    x = random_array("fp32", 16, rng_of("dependent"))
+    compare("""
+        @triton.jit
+        def kernel(x, o):
+            i = tl.arange(0, 16)
+            tl.extra.cuda.gdc_wait()
+            v = tl.load(x + i)
+            tl.extra.cuda.gdc_launch_dependents()
+            tl.store(o + i, v)
+    """, {"x": x, "o": poisoned("fp32", 16)}, expected={"o": x})
+
+
+def test_two_types_as_compile_time_values_are_two_kernels() -> None:
+    """What is called is not told apart by what it is made of: float32 and float16 must not share compiled code."""
+    source = """
+        @triton.jit
+        def kernel(x, o, T: tl.constexpr):
+            i = tl.arange(0, 16)
+            tl.store(o + i, tl.load(x + i).to(T).to(tl.float32))
+    """
+    x = torch.arange(16, dtype=torch.float32) / 7
+    from tilewright import language as tl
+
+    for kind, wide in ((tl.float32, torch.float32), (tl.float16, torch.float16), (tl.bfloat16, torch.bfloat16)):
+        compare(source, {"x": x, "o": poisoned("fp32", 16), "T": kind}, expected={"o": x.to(wide).float()})
+
+
+def test_keys_of_objects_and_closures_differ() -> None:
+    """The cache's key of what can be called: its values count, not its class alone."""
+    from tilewright import language as tl
+    from tilewright.runtime.dependencies import stable_text
+
+    def scaled(by: float):  # type: ignore[no-untyped-def]
+        return lambda v, twice=by + 1: v * by + twice
+
+    texts = [stable_text(v) for v in (tl.float32, tl.float16, scaled(2.0), scaled(3.0))]
+    assert len(set(texts)) == 4
+    assert stable_text(scaled(2.0)) == texts[2]
+
+
