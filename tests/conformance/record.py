@@ -83,6 +83,9 @@ class Recorder:
             result = call()
         finally:
             self.depth -= 1
+        if name.startswith("operator ") and any(isinstance(a, tl.tensor) and a.dtype.is_ptr() for a in args):
+            self.note(name, ("pointers",))
+            return result
         short = name.rpartition(".")[2]
         relevant = args[:1] if short in _FIRST or short.startswith("atomic_") else args[1:] if short in _SKIP_FIRST else (*args, *kwargs.values())
         types = tuple(element_types(relevant)) or tuple(element_types(result))
@@ -99,7 +102,8 @@ def named_in(source: str) -> frozenset[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id == "tl":
-                if not getattr(getattr(tl, node.attr, None), "__triton_builtin__", False):
+                value = getattr(tl, node.attr, None)
+                if isinstance(value, tl.dtype) or not getattr(value, "__triton_builtin__", False):
                     found.add(node.attr)
             elif not (isinstance(node.value, ast.Name) and node.value.id in ("triton", "libdevice")):
                 found.add("." + node.attr)

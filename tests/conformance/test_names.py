@@ -22,7 +22,6 @@ from tilewright.conformance.harness import (
     run,
     tl_name,
 )
-from tilewright.conformance.plugin import add_up, missing_names
 
 
 def test_hints_change_nothing():
@@ -180,19 +179,6 @@ def test_every_listed_name_is_part_of_the_language():
 
     assert not [n for n in names.LANGUAGE if not hasattr(tl, n)]
     assert not [n for n in names.LIBDEVICE if not hasattr(libdevice, n)]
-
-
-def test_a_gap_is_found():
-    """What ends a whole run with an error: names that no passing run used."""
-    run_of_all = {"uses": {n: ["fp32"] for n in names.wanted()}, "outcome": "passed", "reason": ""}
-    tests = {"t": {"outcome": "passed", "reason": "", "seconds": 0, "runs": [run_of_all]}}
-    assert missing_names(add_up(tests), "cpu") == []
-    del run_of_all["uses"]["cumsum"]
-    assert missing_names(add_up(tests), "cpu") == ["cumsum"]
-    tests["u"] = {"outcome": "failed", "reason": "wrong", "seconds": 0, "runs": [{"uses": {"cumsum": ["fp32"]}, "outcome": "failed", "reason": "wrong"}]}
-    assert missing_names(add_up(tests), "cpu") == ["cumsum"]
-    tests["u"]["runs"][0]["outcome"] = "refused"
-    assert missing_names(add_up(tests), "cpu") == [] and missing_names(add_up(tests), "interpreter") == ["cumsum"]
 
 
 def test_a_volatile_load_sees_what_was_stored():
