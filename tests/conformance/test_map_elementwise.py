@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import SIMULATED, compare, poisoned, rng_of, run
-from conformance.harness import kernel_of as kernel_from
+from tilewright.conformance.harness import SIMULATED, compare, poisoned, rng_of, run
+from tilewright.conformance.harness import kernel_of as kernel_from
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 
 _KERNEL = """
