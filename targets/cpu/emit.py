@@ -15,6 +15,8 @@ CALLBACKS = frozenset({"tilewright_cpu_print", "tilewright_cpu_assert"})
 _RUNTIME = frozenset({"memcpy", "memset", "memmove", "fmod", "fmodf", "round", "roundf", "trunc", "truncf", "floor", "floorf", "ceil",
                       "ceilf", "roundeven", "roundevenf", "fma", "fmaf", "fmaxf", "fminf", "fmax", "fmin"})
 
+with_assembly = True  # off: no text, for runs of very many kernels that nobody reads; making it takes a third of LLVM's time
+
 
 @cache
 def target_machine(arch: str) -> Any:
@@ -49,7 +51,7 @@ def compile_ir(llvm_ir: str, arch: str) -> tuple[str, str, bytes]:
     options.loop_unrolling = False  # they hold enough independent work; unrolled, they take twice as long to compile
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    optimised, asm, obj = str(module), machine.emit_assembly(module), machine.emit_object(module)
+    optimised, asm, obj = str(module), machine.emit_assembly(module) if with_assembly else "", machine.emit_object(module)
     missing = sorted(undefined_symbols(obj) - LIBRARY_SYMBOLS - CALLBACKS - _RUNTIME)
     if missing:
         raise InternalCompilerError(f"cpu: the kernel calls {', '.join(missing)}, which nothing defines")

@@ -181,13 +181,14 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # each process has one core
     if options.print:
-        from .random_kernels_base import HEADER
         from .random_kernels_control import generate
 
         for seed in [int(s) for s in options.seeds.split(",") if s] or range(options.seed, options.seed + options.count):
             case = generate(seed)
-            print(f"# seed {seed}, grid {case.grid}, {case.options}\n{case.source.removeprefix(HEADER)}")
+            print(f"# seed {seed}, grid {case.grid}, {case.options}\n{case.source}")
         return 0
+    from . import random_kernels_control, random_kernels_shrink  # noqa: F401  # before the threads, and as they are now: a run is long
+
     run = Run(options, target)
     threads = [threading.Thread(target=run.serve) for _ in range(max(1, min(options.jobs, run.total)))]
     for thread in threads:

@@ -211,7 +211,7 @@ class Base:
         self.nest: list[str] = []
         self.budget = 0  # statements that may still be written
         self.free = self.chance(0.3)
-        self.numel = self.pick(1, 4, 16, 16, 64, 64, 128, 256, 256, 256, 512, 1024)
+        self.numel = self.pick(1, 2, 4, 16, 16, 32, 64, 64, 128, 256, 256, 256, 256, 512, 1024)
         self.grid = self.pick((1,), (1,), (1,), (2,), (3,), (2, 2), (1, 3), (2, 1, 2), (1, 2, 2))
         self.programs = math.prod(self.grid)
         self.n, self.m = int(self.rng.integers(0, 4)), int(self.rng.integers(0, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import torch
@@ -292,7 +293,7 @@ def write(p: Base, name: str) -> bool:
 def generate(seed: int) -> Case:
     """The random kernel of that seed."""
     p = Base(seed)
-    p.budget = p.number(6, 14)
+    p.budget = p.number(5, 12)
     for name in ("load", "load", p.pick("load", "make", "block_pointer")):
         write(p, name)
     while not p.values:
@@ -300,7 +301,7 @@ def generate(seed: int) -> Case:
     while p.budget > 0:
         write_some(p, 1)
     unread = [v for v in p.values if v.name in p.untouched]
-    chosen = {v.name: v for v in (*p.values[-2:], *unread[-4:], p.pick(*p.values))}
+    chosen = {v.name: v for v in (*p.values[-2:], *unread[-3:], p.pick(*p.values))}
     for i, v in enumerate(chosen.values()):
         if i == 2 and p.chance(0.15):
             p.emit(f"if {_test(p)}:")
@@ -317,7 +318,11 @@ def generate(seed: int) -> Case:
     for name, value in options.items():
         p.used["option", f"{name}={value}"] += 1
     p.used["option", f"grid of {len(p.grid)} dims"] += 1
-    source = "\n\n\n".join([HEADER.rstrip("\n"), *p.helpers, kernel]) + "\n"
+    pieces = [*p.helpers, kernel]
+    imports, *library = HEADER.rstrip("\n").split("\n\n\n")
+    text = "\n".join(pieces)
+    library = [f for f in library if re.search(rf"\b{re.escape(f.split('def ')[1].split('(')[0])}\b", text)]
+    source = "\n\n\n".join([imports, *library, *pieces]) + "\n"
     return Case(seed, source, args, p.grid, options, p.facts, p.used)
 
 

@@ -120,6 +120,9 @@ def _short(error: BaseException) -> str:
 
 def worker(connection: Any, log: str) -> None:
     """Answers seeds and cases until None comes. A crash leaves its stack in the file ``log``."""
+    from tilewright.targets.cpu import emit
+
+    emit.with_assembly = False  # the kernels run from their objects
     with open(log, "w") as file:
         faulthandler.enable(file)
         while (job := connection.recv()) is not None:
