@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from tilewright.case import Case  # noqa: F401 - users find it here
 from tilewright.dialects.errors import ArgumentError, TilewrightError
+from tilewright.perf_report import Benchmark, Mark, MissingPackageError, perf_report  # noqa: F401 - users find them here
 
 _MODES = ("mean", "median", "min", "max", "all")
 
@@ -20,6 +20,14 @@ def _quantile(sorted_times: Sequence[float], q: float) -> float:
     low = int(position)
     high = min(low + 1, len(sorted_times) - 1)
     return sorted_times[low] + (sorted_times[high] - sorted_times[low]) * (position - low)
+
+
+def _check(return_mode: str, quantiles: Sequence[float] | None) -> None:
+    if return_mode not in _MODES:
+        raise ArgumentError(f"return_mode is one of {', '.join(_MODES)}; found {return_mode!r}")
+    for q in quantiles or ():
+        if not 0 <= q <= 1:
+            raise ArgumentError(f"quantiles lie from 0 to 1; found {q!r}")
 
 
 def _summary(times: Sequence[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
@@ -41,8 +49,7 @@ def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, grad_t
     warmup, rep: milliseconds to spend before and while measuring. quantiles: fractions to return (a list, or one number for one).
     return_mode: mean, median, min, max or all. On a GPU with torch loaded the L2 cache is cleared between runs.
     """
-    if return_mode not in _MODES:
-        raise ArgumentError(f"return_mode is one of {', '.join(_MODES)}; found {return_mode!r}")
+    _check(return_mode, quantiles)
     from tilewright.runtime.driver import ActiveDriver, driver
 
     driver.recent = None
@@ -83,8 +90,7 @@ def _evictor(active: Any) -> Callable[[], Any]:
 def do_bench_cudagraph(fn: Callable[[], Any], rep: float = 20, grad_to_none: Sequence[Any] | None = None,
                        quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
     """Milliseconds of ``fn()`` replayed from a device graph, without the host's time. Needs torch's graphs on the active device."""
-    if return_mode not in _MODES:
-        raise ArgumentError(f"return_mode is one of {', '.join(_MODES)}; found {return_mode!r}")
+    _check(return_mode, quantiles)
     from tilewright.runtime.driver import driver
 
     active = driver.active
@@ -99,6 +105,8 @@ def do_bench_cudagraph(fn: Callable[[], Any], rep: float = 20, grad_to_none: Seq
     with device.stream(device.Stream()):
         fn()
         for x in grad_to_none or ():
+            x.detach_()
+            x.requires_grad_(True)
             x.grad = None
         device.synchronize()
         start, end = device.Event(enable_timing=True), device.Event(enable_timing=True)
@@ -126,90 +134,82 @@ def do_bench_cudagraph(fn: Callable[[], Any], rep: float = 20, grad_to_none: Seq
     return _summary(times, quantiles, return_mode)
 
 
-def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
-    """Raise AssertionError unless ``x`` and ``y`` (torch tensors or arrays) agree: |x − y| ≤ atol + rtol·|y|, NaN equal to NaN.
+def assert_close(x: Any, y: Any, atol: Any = None, rtol: Any = None, err_msg: str = "") -> None:
+    """Raise AssertionError unless ``x`` and ``y`` (torch tensors, arrays, lists, numbers) agree: |x − y| ≤ atol + rtol·|y|, NaN equal to NaN.
 
-    Default atol and rtol: 1e-2.
+    atol, rtol: numbers, or functions of x's dtype that give them. Default: 1e-2 and 0.
     """
     import numpy as np
 
     def array(v: Any) -> Any:
         if hasattr(v, "detach"):
             v = v.detach().cpu()
-            v = v.float() if str(v.dtype) in ("torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2") else v
+            v = v.float() if str(v.dtype) == "torch.bfloat16" or "float8" in str(v.dtype) else v
             return v.numpy()
         return np.asarray(v)
 
-    atol = 1e-2 if atol is None else atol(getattr(x, "dtype", None)) if callable(atol) else atol
-    rtol = 1e-2 if rtol is None else rtol(getattr(x, "dtype", None)) if callable(rtol) else rtol
+    dtype = getattr(x, "dtype", None)
+    atol = 1e-2 if atol is None else atol(dtype) if callable(atol) else atol
+    rtol = 0.0 if rtol is None else rtol(dtype) if callable(rtol) else rtol
     np.testing.assert_allclose(array(x), array(y), atol=atol, rtol=rtol, equal_nan=True, err_msg=err_msg)
 
 
-class Benchmark:
-    """A plot or table: what varies along x and from line to line. Parameters are Triton's."""
-
-    def __init__(self, x_names: Sequence[str], x_vals: Sequence[Any], line_arg: str, line_vals: Sequence[Any], line_names: Sequence[str],
-                 plot_name: str, args: dict[str, Any], xlabel: str = "", ylabel: str = "", x_log: bool = False, y_log: bool = False,
-                 styles: Sequence[tuple[str, str]] | None = None):
-        if len(line_vals) != len(line_names):
-            raise ArgumentError(f"line_vals has {len(line_vals)} entries and line_names {len(line_names)}; they go together")
-        self.x_names, self.x_vals, self.x_log = list(x_names), list(x_vals), x_log
-        self.line_arg, self.line_vals, self.line_names, self.y_log = line_arg, list(line_vals), list(line_names), y_log
-        self.styles, self.xlabel, self.ylabel, self.plot_name, self.args = styles, xlabel, ylabel, plot_name, args
+class UnsupportedUtilityError(TilewrightError, NotImplementedError):
+    """The active target has no such tool or figure; says which have."""
 
 
-class Mark:
-    """A function with benchmarks; ``run`` measures them."""
+def _utility(name: str, plugin: Any = None) -> Callable[..., Any]:
+    """A function of a target's own tools. Of ``plugin`` where one is given, else of the first target that has it."""
+    from tilewright.targets import registry
 
-    def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Sequence[Benchmark]):
-        self.fn = fn
-        self.benchmarks = benchmarks
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
-
-    @staticmethod
-    def _table(bench: Benchmark, rows: Sequence[Sequence[Any]]) -> str:
-        heads = [*bench.x_names, *bench.line_names]
-        lines = [",".join(heads)]
-        lines += [",".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in row) for row in rows]
-        return "\n".join(lines)
-
-    def _run_one(self, bench: Benchmark, save_path: str, print_data: bool, **kwargs: Any) -> list[list[Any]]:
-        rows = []
-        for x in bench.x_vals:
-            values = list(x) if isinstance(x, (list, tuple)) else [x] * len(bench.x_names)
-            if len(values) != len(bench.x_names):
-                raise ArgumentError(f"{bench.plot_name}: {len(values)} values for {len(bench.x_names)} x_names")
-            row = list(values)
-            for line in bench.line_vals:
-                result = self.fn(**dict(zip(bench.x_names, values)), **{bench.line_arg: line}, **bench.args, **kwargs)
-                row.append(result[0] if isinstance(result, (tuple, list)) else result)
-            rows.append(row)
-        if print_data:
-            print(f"{bench.plot_name}:\n{self._table(bench, rows)}")
-        if save_path:
-            os.makedirs(save_path, exist_ok=True)
-            with open(os.path.join(save_path, f"{bench.plot_name}.csv"), "w", encoding="utf-8") as f:
-                f.write(self._table(bench, rows) + "\n")
-        return rows
-
-    def run(self, show_plots: bool = False, print_data: bool = False, save_path: str = "", return_df: bool = False, **kwargs: Any) -> Any:
-        """Measure all benchmarks; a table of each is printed and saved as CSV. Plots are not drawn. return_df: a pandas DataFrame each."""
-        single = isinstance(self.benchmarks, Benchmark)
-        benches = [self.benchmarks] if isinstance(self.benchmarks, Benchmark) else list(self.benchmarks)
-        results = [self._run_one(b, save_path, print_data or show_plots, **kwargs) for b in benches]
-        if not return_df:
-            return None
-        import pandas
-
-        frames = [pandas.DataFrame(rows, columns=[*b.x_names, *b.line_names]) for b, rows in zip(benches, results)]
-        return frames[0] if single else frames
+    having = [p for p in registry.plugins() if name in p.utilities]
+    if plugin is None and having:
+        return having[0].utilities[name]
+    if plugin is not None and name in plugin.utilities:
+        return plugin.utilities[name]
+    raise UnsupportedUtilityError(f"target {getattr(plugin, 'name', '')!r} does not tell {name}; {', '.join(p.name for p in having) or 'no target'} does")
 
 
-def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
-    """Decorator: the function becomes a Mark, whose ``run`` measures the benchmarks."""
-    return lambda fn: Mark(fn, benchmarks)
+def _properties(device: int | None) -> tuple[Any, dict[str, Any]]:
+    from tilewright.runtime.driver import driver
+
+    active = driver.active
+    return active, dict(active.utils.get_device_properties(active.get_current_device() if device is None else device))
+
+
+def get_dram_gbps(device: int | None = None) -> float:
+    """Peak bandwidth of the device's memory in GB/s, from its clock and bus width. Raises UnsupportedUtilityError where they are not known."""
+    active, facts = _properties(device)
+    if not facts.get("mem_clock_rate") or not facts.get("mem_bus_width"):
+        raise UnsupportedUtilityError(f"the driver of {active.selection} does not tell the memory's clock and bus width; measure a copy with do_bench")
+    return float(facts["mem_clock_rate"] * facts["mem_bus_width"] * 2 / 8 / 1e6)  # kHz · bits · 2 transfers a clock
+
+
+def get_max_tensorcore_tflops(dtype: Any, clock_rate: float, device: int | None = None) -> float:
+    """Peak TFLOPS of dense matrix instructions on operands of ``dtype`` (of torch or tl, or a name such as "fp16"), at ``clock_rate`` kHz."""
+    return _peak("max_tensorcore_tflops", dtype, clock_rate, device)
+
+
+def get_max_simd_tflops(dtype: Any, clock_rate: float, device: int | None = None) -> float:
+    """Peak TFLOPS of multiply-adds outside the matrix instructions, in ``dtype``, at ``clock_rate`` kHz."""
+    return _peak("max_simd_tflops", dtype, clock_rate, device)
+
+
+def _peak(name: str, dtype: Any, clock_rate: float, device: int | None) -> float:
+    from tilewright.runtime.specialize import element_name
+
+    active, facts = _properties(device)
+    return float(_utility(name, active.selection.plugin)(facts, element_name(dtype), clock_rate))
+
+
+def __getattr__(name: str) -> Any:
+    """Names of Triton's that are of one vendor: they are functions of its target."""
+    if not name.startswith("_"):
+        try:
+            return _utility(name)
+        except UnsupportedUtilityError:
+            pass
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def geomean(values: Sequence[float]) -> float:

@@ -11,6 +11,7 @@ from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS
 from tilewright.targets.nvidia.options import NvidiaOptions
 from tilewright.targets.nvidia.pipeline import pipeline
 from tilewright.targets.nvidia.probe import probe
+from tilewright.targets.nvidia.utilities import UTILITIES
 from tilewright.targets.nvidia.warp_group_ops import WARP_GROUP_OPS
 from tilewright.targets.protocol import API_VERSION, TargetPlugin
 
@@ -85,4 +86,5 @@ TARGET = TargetPlugin(
     hooks=_hooks,
     simulator=_simulator,
     knobs=KNOBS,
+    utilities=UTILITIES,
 )

@@ -270,26 +270,6 @@ def test_do_bench_cudagraph_says_where_it_is_impossible(fake):
         testing.do_bench_cudagraph(lambda: None)
 
 
-def test_perf_report(tmp_path, capsys):
-    @testing.perf_report(testing.Benchmark(["N"], [1, 2], "kind", ["a", "b"], ["A", "B"], "plot", {"scale": 10}))
-    def measure(N, kind, scale):
-        return (N * scale + (kind == "b"), 0, 0)
-
-    measure.run(print_data=True, save_path=str(tmp_path))
-    assert (tmp_path / "plot.csv").read_text() == "N,A,B\n1,10,11\n2,20,21\n"
-    assert "N,A,B" in capsys.readouterr().out
-    with pytest.raises(ArgumentError, match="line_names"):
-        testing.Benchmark(["N"], [1], "kind", ["a", "b"], ["A"], "plot", {})
-
-
-def test_assert_close():
-    testing.assert_close(np.ones(3), np.ones(3) * 1.001)
-    with pytest.raises(AssertionError):
-        testing.assert_close(np.ones(3), np.ones(3) * 1.1)
-    with pytest.raises(AssertionError):
-        testing.assert_close(np.ones(3), np.ones(3) * 1.001, atol=1e-6, rtol=1e-6)
-
-
 def test_host_functions():
     assert [triton.cdiv(a, b) for a, b in ((0, 4), (1, 4), (4, 4), (5, 4))] == [0, 1, 1, 2]
     assert [triton.next_power_of_2(n) for n in (0, 1, 2, 3, 4, 5, 1000, 2**40 + 1)] == [1, 1, 2, 4, 4, 8, 1024, 2**41]
