@@ -102,6 +102,8 @@ VALUES = {
                       {"a": np.int64(5), "b": np.int32(7), "c": np.float64(2.5)}, [12, 13, 14, 15]),
     "annotated": ("tl.static_assert(a.dtype == tl.int64 and b.dtype == tl.int16 and c.dtype == tl.float64 and d.dtype == tl.uint32)\n"
                   "x += (a + b + d).to(tl.int32)", "a: tl.int64, b: 'i16', c: tl.float64, d: tl.uint32", "", {"a": 1, "b": 16, "c": 2.5, "d": 7}, [24, 25, 26, 27]),
+    "fp16 annotated": ("tl.static_assert(a.dtype == tl.float16)\nx += (a.to(tl.float32) * 8).to(tl.int32) + (a * 4).to(tl.int32)", "a: tl.float16", "",
+                       {"a": 2.5}, [30, 31, 32, 33]),
     "wide integers": ("tl.static_assert(a.dtype == tl.uint64 and b.dtype == tl.int64)\nx += (a >> 60).to(tl.int32) + (b >> 33).to(tl.int32)", "a, b", "",
                       {"a": 2**63 + 5, "b": -(2**34)}, [6, 7, 8, 9]),
     "bool": ("tl.static_assert(b.dtype == tl.int1)\nx += b", "b", "", {"b": True}, [1, 2, 3, 4]),

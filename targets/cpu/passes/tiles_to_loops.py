@@ -76,8 +76,10 @@ def run(module: Any, ctx: PassContext) -> None:
 
 
 def _held(type: Any) -> Any:
-    """An argument in compute form: pointers as i64."""
-    return ir.IntegerType.get_signless(64) if str(type).startswith("!tt.ptr") else type
+    """An argument in compute form: pointers as i64, narrow floats as f32."""
+    if str(type).startswith("!tt.ptr"):
+        return ir.IntegerType.get_signless(64)
+    return ir.F32Type.get() if str(type) in ("f16", "bf16") else type
 
 
 def _grid_entry(module: Any, name: str, stored: list[Any], held: list[Any], types: list[Any], location: Any, from_storage: Any) -> None:
