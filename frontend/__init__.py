@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tilewright.dialects.errors import OutOfResources, TilewrightError
     from tilewright.dropin import install_as_triton
     from tilewright.language.const import constexpr_function
+    from tilewright.language.core import must_use_result
+    from tilewright.runtime._async_compile import AsyncCompileMode, FutureKernel
     from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
     from tilewright.runtime.interpreter import InterpreterError
     from tilewright.runtime.jit import JITFunction, KernelInterface, MockTensor, TensorWrapper, jit, reinterpret
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
 
 # name → (module, attribute); None: the submodule itself
 _LAZY: dict[str, tuple[str, str | None]] = {
-    **{name: (name, None) for name in ("backends", "compiler", "knobs", "language", "runtime", "testing", "tools", "dialects", "targets", "dropin")},
+    **{name: (name, None) for name in ("backends", "compiler", "knobs", "language", "runtime", "testing", "tools", "dialects", "targets", "dropin", "errors",
+                                       "profiler")},
     **{name: ("_utils", name) for name in ("cdiv", "next_power_of_2", "set_allocator")},
     **{name: ("runtime.jit", name) for name in ("JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "jit", "reinterpret")},
     **{name: ("runtime.autotuner", name) for name in ("Autotuner", "Config", "Heuristics", "autotune", "heuristics")},
+    **{name: ("runtime._async_compile", name) for name in ("AsyncCompileMode", "FutureKernel")},
+    "must_use_result": ("language.core", "must_use_result"),
     "constexpr_function": ("language.const", "constexpr_function"),
     "compile": ("compiler", "compile"),
     "CompilationError": ("dialects.errors", "CompilationError"),
@@ -43,9 +48,9 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
-    "Autotuner", "CompilationError", "Config", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
+    "AsyncCompileMode", "Autotuner", "CompilationError", "Config", "FutureKernel", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
     "OutOfResources", "TensorWrapper", "TilewrightError", "TritonError", "__version__", "autotune", "backends", "cdiv", "compile", "compiler",
-    "constexpr_function", "heuristics", "install_as_triton", "jit", "knobs", "language", "load_bundle", "next_power_of_2", "reinterpret", "runtime",
+    "constexpr_function", "heuristics", "install_as_triton", "jit", "knobs", "language", "load_bundle", "must_use_result", "next_power_of_2", "reinterpret", "runtime",
     "set_allocator", "testing", "tilewright_version", "tools",
 ]
 

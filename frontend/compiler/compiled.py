@@ -48,7 +48,9 @@ class KernelMetadata:
 
 
 class LazyDict:
-    """A dict for launch hooks whose parts are made when it is read."""
+    """A dict for launch hooks whose parts are made when it is read. ``kernel``: the CompiledKernel that is launched."""
+
+    kernel: Any = None
 
     def __init__(self, data: dict[str, Any]):
         self.data = data
@@ -243,6 +245,7 @@ class CompiledKernel:
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> LazyDict:
         """What launch hooks are told: name, function, stream, and what the kernel's own ``launch_metadata`` adds."""
         record = LazyDict({"name": self.name, "function": self.function, "stream": stream})
+        record.kernel = self
         fn: Any = getattr(self.src, "fn", None)
         extra = getattr(fn, "launch_metadata", None)
         if extra is not None:

@@ -17,6 +17,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("tilewright.language.extra")
+    from tilewright.removed import LANGUAGE, refuse
+
+    if name in LANGUAGE:
+        refuse(f"triton.language.{name}", LANGUAGE[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright.runtime.driver import driver
 
 if TYPE_CHECKING:
+    from tilewright.runtime._async_compile import AsyncCompileMode, FutureKernel
     from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
-    from tilewright.runtime.cache import triton_key
+    from tilewright.runtime.cache import RedisRemoteCacheBackend, RemoteCacheBackend, triton_key
     from tilewright.runtime.errors import OutOfResources
     from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
     from tilewright.runtime.jit import JITFunction, KernelInterface, MockTensor, TensorWrapper, reinterpret
@@ -18,13 +19,15 @@ _LAZY = {
     **{name: "autotuner" for name in ("Autotuner", "Config", "Heuristics", "autotune", "heuristics")},
     **{name: "jit" for name in ("JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "reinterpret")},
     **{name: "interpreter" for name in ("InterpretedFunction", "InterpreterError")},
-    "OutOfResources": "errors", "triton_key": "cache",
-    **{name: "" for name in ("autotuner", "cache", "errors", "interpreter", "jit")},
+    **{name: "_async_compile" for name in ("AsyncCompileMode", "FutureKernel")},
+    **{name: "cache" for name in ("RedisRemoteCacheBackend", "RemoteCacheBackend", "triton_key")},
+    **{name: "errors" for name in ("AutotunerError", "OutOfResources", "PTXASError")},
+    **{name: "" for name in ("autotuner", "build", "cache", "errors", "interpreter", "jit")},
 }
 
 __all__ = [
-    "Autotuner", "Config", "Heuristics", "InterpretedFunction", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
-    "OutOfResources", "TensorWrapper", "autotune", "driver", "heuristics", "reinterpret", "triton_key",
+    "AsyncCompileMode", "Autotuner", "Config", "FutureKernel", "Heuristics", "InterpretedFunction", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
+    "OutOfResources", "RedisRemoteCacheBackend", "RemoteCacheBackend", "TensorWrapper", "autotune", "driver", "heuristics", "reinterpret", "triton_key",
 ]
 
 

@@ -7,6 +7,6 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name == "tensor_descriptor":
+    if name in ("compile", "disasm", "mxfp", "ragged_tma", "tensor_descriptor"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,22 +16,34 @@ import tilewright
 NAMES = {
     "": ["__version__", "jit", "compile", "Config", "JITFunction", "set_allocator", "knobs", "cdiv", "next_power_of_2", "language", "runtime",
          "compiler", "backends", "testing", "autotune", "heuristics", "MockTensor", "TensorWrapper", "reinterpret", "KernelInterface",
-         "OutOfResources", "CompilationError", "TritonError", "constexpr_function", "InterpreterError"],
+         "OutOfResources", "CompilationError", "TritonError", "constexpr_function", "InterpreterError", "AsyncCompileMode", "FutureKernel",
+         "must_use_result", "errors", "profiler"],
     "language": ["load", "store", "arange", "constexpr", "dtype", "tensor", "float32", "program_id", "dot", "extra", "math"],
     "language.extra": [],
     "compiler": ["CompiledKernel", "ASTSource", "IRSource", "compile", "make_backend", "LazyDict", "CompilationError"],
     "compiler.compiler": ["ASTSource", "make_backend", "CompiledKernel"],
+    "compiler.errors": ["CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"],
+    "errors": ["TritonError"],
     "backends": ["backends"],
     "backends.compiler": ["GPUTarget", "BaseBackend"],
-    "runtime": ["driver", "Autotuner", "JITFunction", "KernelInterface", "OutOfResources", "Config", "Heuristics", "MockTensor"],
+    "runtime": ["driver", "Autotuner", "JITFunction", "KernelInterface", "OutOfResources", "Config", "Heuristics", "MockTensor", "build", "cache", "errors",
+                "RemoteCacheBackend", "RedisRemoteCacheBackend", "AsyncCompileMode"],
+    "runtime._allocation": ["NullAllocator", "set_allocator"],
+    "runtime._async_compile": ["AsyncCompileMode", "FutureKernel", "active_mode"],
+    "runtime.build": ["_build", "compile_module_from_src", "platform_key"],
+    "profiler": ["start", "finalize", "activate", "deactivate", "scope", "cpu_timed_scope", "enter_scope", "exit_scope", "profile", "state", "viewer",
+                 "DEFAULT_PROFILE_NAME"],
+    "_C.libtriton": ["getenv", "get_cache_invalidating_env_vars"],
+    "tools.disasm": ["get_sass"],
     "runtime.autotuner": ["Autotuner", "Heuristics", "Config", "autotune", "OutOfResources", "PTXASError"],
     "runtime.jit": ["JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "reinterpret"],
-    "runtime.cache": ["triton_key", "_base32", "FileCacheManager"],
+    "runtime.cache": ["triton_key", "_base32", "FileCacheManager", "RemoteCacheManager", "get_cache_manager", "get_dump_manager", "get_override_manager"],
     "runtime.driver": ["driver"],
-    "runtime.errors": ["OutOfResources", "PTXASError"],
+    "runtime.errors": ["OutOfResources", "PTXASError", "AutotunerError"],
     "runtime.interpreter": ["InterpretedFunction"],
     "knobs": ["HookChain", "runtime", "cache", "compilation", "autotuning", "language"],
-    "testing": ["do_bench", "do_bench_cudagraph", "perf_report", "Benchmark", "assert_close"],
+    "testing": ["do_bench", "do_bench_cudagraph", "perf_report", "Benchmark", "Mark", "assert_close", "get_dram_gbps", "get_max_simd_tflops",
+                "get_max_tensorcore_tflops", "nvsmi", "set_gpu_clock", "cuda_memcheck"],
     "tools.tensor_descriptor": ["TensorDescriptor"],
     "_utils": ["find_paths_if", "get_iterable_path"],
 }
@@ -42,6 +54,70 @@ def test_names(module):
     found = importlib.import_module(".".join(filter(None, ("tilewright", module))))
     missing = [n for n in NAMES[module] if not hasattr(found, n)]
     assert missing == []
+
+
+REMOVED = {
+    "common": "triton.runtime.build", "common.build": "triton.runtime.build", "tools.experimental_descriptor": "TensorDescriptor.from_tensor",
+    "ops": "removed in Triton 3.0", "experimental": "Gluon", "experimental.gluon": "Gluon", "tools.build_extern": "extern_elementwise",
+    "tools.triton_to_gluon_translater": "Gluon", "instrumentation": "triton.profiler",
+}
+
+
+@pytest.mark.parametrize("module", REMOVED)
+def test_removed_modules_say_what_to_use(module):
+    with pytest.raises(ImportError, match=REMOVED[module]) as found:
+        importlib.import_module(f"tilewright.{module}")
+    assert type(found.value).__name__ == "RemovedNameError"
+
+
+def test_removed_names_say_what_to_use():
+    with pytest.raises(ImportError, match="from triton.language.extra import libdevice"):
+        from tilewright.language import libdevice  # noqa: F401
+    with pytest.raises(ImportError, match=r"libtriton.nvidia: this is Triton's C\+\+ module.*torch.matmul"):
+        from tilewright._C.libtriton import nvidia  # noqa: F401
+    from tilewright._C import libtriton
+
+    assert libtriton.getenv("TILEWRIGHT_NOT_SET", 3) == 3 and isinstance(libtriton.get_cache_invalidating_env_vars(), dict)
+    assert not hasattr(libtriton, "__path__")
+
+
+def test_c_modules_are_built_and_kept(tmp_path, monkeypatch):
+    import shutil
+
+    from tilewright import knobs
+    from tilewright.runtime import build
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    source = """
+    #include <Python.h>
+    static struct PyModuleDef def = {PyModuleDef_HEAD_INIT, "seven_of_mine", 0, -1, 0};
+    PyMODINIT_FUNC PyInit_seven_of_mine(void) { PyObject *m = PyModule_Create(&def); PyModule_AddIntConstant(m, "seven", 7); return m; }
+    """
+    with knobs.build.scope():
+        asked = []
+
+        def impl(name, src, srcdir, *folders):
+            asked.append((name, *folders))
+            path = os.path.join(srcdir, "made.so")
+            with open(path, "w") as f:
+                f.write("no module")
+            return path
+
+        knobs.build.impl = impl
+        with pytest.raises(ImportError):
+            build.compile_module_from_src(source, "of_impl", libraries=["m"])
+        assert asked == [("of_impl", [], [], ["m"])]
+        knobs.build.impl = None
+        if (knobs.build.cc or shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")) is None:
+            with pytest.raises(build.BuildError, match="install gcc or clang"):
+                build.compile_module_from_src(source, "seven_of_mine")
+            return
+        assert build.compile_module_from_src(source, "seven_of_mine").seven == 7
+        knobs.build.cc = "/nowhere/cc"
+        assert build.compile_module_from_src(source, "seven_of_mine").seven == 7  # kept
+        knobs.build.cc = knobs.env
+        with pytest.raises(build.BuildError, match="failed on broken.c: .*error"):
+            build.compile_module_from_src("int main( {", "broken")
 
 
 def test_version_is_tritons_form():

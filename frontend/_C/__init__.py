@@ -1,0 +1,1 @@
+"""Triton's package of C++ modules. There are none here: see ``tilewright.removed``."""
