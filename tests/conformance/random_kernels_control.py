@@ -14,6 +14,7 @@ from .random_kernels_memory import save
 
 DEEPEST = 3
 _TRIPS = 6  # no loop runs more often
+_LOOPS = ("for", "static", "while")
 
 
 def _test(p: Base) -> str:
@@ -42,6 +43,8 @@ def _block(p: Base, kind: str, finish: Callable[[], None]) -> None:
     known, untouched = list(p.values), set(p.untouched)
     p.nest.append(kind)
     p.used["nesting", ">".join(p.nest)] += 1
+    if kind in _LOOPS and p.chance(0.25):
+        write(p, "jump")
     write_some(p, p.number(1, 3))
     finish()
     p.nest.pop()
@@ -101,7 +104,7 @@ _RANGES = {
 
 @production(3, variants=(*_RANGES, "pointer", "tuple", "swap"))
 def loop(p: Base) -> None:
-    if len(p.nest) >= DEEPEST or p.nest.count("for") + p.nest.count("while") > 1:
+    if len(p.nest) >= DEEPEST or sum(n in _LOOPS for n in p.nest) > 1:
         raise Nothing
     how = p.variant(*_RANGES)
     like = _carried(p, 3)
@@ -143,7 +146,7 @@ def loop(p: Base) -> None:
         if pair:
             p.emit(f"{pair} = ({pair}[1], {p.need(lambda v: v.kind == 'int' and v.type == a.type and v.shape == a.shape).name})")
 
-    _block(p, "for", finish)
+    _block(p, "static" if how.startswith("static_range") else "for", finish)
     p.values = outside
     for v in inner:
         p.keep(v)
@@ -155,7 +158,7 @@ def loop(p: Base) -> None:
 
 @production(1, variants=("counter", "and a condition"))
 def while_loop(p: Base) -> None:
-    if len(p.nest) >= DEEPEST or p.nest.count("for") + p.nest.count("while") > 1:
+    if len(p.nest) >= DEEPEST or sum(n in _LOOPS for n in p.nest) > 1:
         raise Nothing
     how = p.variant()
     like = _carried(p, 2)
@@ -184,6 +187,18 @@ def while_loop(p: Base) -> None:
     p.values = outside
     for v in inner:
         p.keep(v)
+
+
+@production(0.8, variants=("break", "continue", "return", "break of while"))
+def jump(p: Base) -> None:
+    """Leaves the innermost loop, an iteration of it, or the kernel, under a condition."""
+    loops = [n for n in p.nest if n in _LOOPS]
+    if not loops or "static" in loops:
+        raise Nothing
+    # the counter of a while is raised at the end of its body
+    how = p.variant("break of while") if loops[-1] == "while" else p.variant("break", "continue", "continue", "break", "return")
+    p.emit(f"if {_test(p)}:")
+    p.emit(f"    {how.split()[0]}")
 
 
 # ---------------------------------------------------------------------------------------------------------- functions

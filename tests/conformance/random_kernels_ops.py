@@ -285,7 +285,7 @@ def _sigmoid(x: float) -> float:
 # x from -7 to 7 is far from any step, so that every implementation within 1% of a step gives the same (tests/conformance/test_random_kernels.py).
 MATH: dict[str, Any] = {
     "exp": ("small({x}, -7, 3)", "tl.exp({x})", lambda x: math.exp(min(x, 3)), 4, 0.5),
-    "exp2": ("{x}", "tl.exp2({x})", lambda x: 2.0**x, 4, 0.5),
+    "exp2": ("small({x}, -7, 5)", "tl.exp2({x})", lambda x: 2.0 ** min(x, 5), 4, 0.25),
     "log": ("(tl.abs({x}) + 1)", "tl.log({x})", lambda x: math.log(abs(x) + 1), 8, 0.5),
     "log2": ("(tl.abs({x}) + 1)", "tl.log2({x})", lambda x: math.log2(abs(x) + 1), 8, 0.5),
     "sqrt": ("tl.abs({x})", "tl.sqrt({x})", lambda x: math.sqrt(abs(x)), 8, 0.5),
@@ -301,7 +301,7 @@ MATH: dict[str, Any] = {
     "libdevice.expm1": ("small({x}, -7, 3)", "libdevice.expm1({x})", lambda x: math.expm1(min(x, 3)), 4, 4.5),
     "libdevice.pow": ("(tl.abs({x}) + 1)", "libdevice.pow({x}, {x} * 0.25)", lambda x: (abs(x) + 1) ** ((abs(x) + 1) * 0.25), 2, 0.25),
     "libdevice.rint": ("{x}", "libdevice.rint({x} * 0.75)", lambda x: float(round(x * 0.75)), 1, 6.5),
-    "libdevice.hypot": ("{x}", "libdevice.hypot({x}, {x} + 1)", lambda x: math.hypot(x, x + 1), 8, 0.5),
+    "libdevice.hypot": ("{x}", "libdevice.hypot({x}, {x} + 1)", lambda x: math.hypot(x, x + 1), 5, 0.25),
 }
 
 
@@ -544,7 +544,7 @@ def scan(p: Base) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- dots
-_DOTS = ("fp16", "bf16", "fp32", "fp64", "int8", "fp8e5", "fp16 out")
+_DOTS = ("fp16", "bf16", "fp32", "fp64", "int8", "fp8e5", "fp8e4nv", "fp16 out")
 
 
 @production(2, variants=(*_DOTS, "accumulator", "batched", "transposed", "precision"))
