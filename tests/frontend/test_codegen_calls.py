@@ -112,7 +112,7 @@ def test_hints_of_arguments():
             tl.store(p + tl.arange(0, 32), first(p, tl.arange(0, 32)))
     """)
     assert ("%arg0: !tt.ptr<f32, 1 : i32> {tt.divisibility = 16 : i32}, "
-            "%arg1: tensor<32xi32> {tt.contiguity = array<i32: 8>, tt.divisibility = array<i32: 8>}") in text
+            "%arg1: tensor<32xi32> {tt.contiguity = array<i32: 8>, tt.divisibility = 8 : i32}") in text
 
 
 def mistake(body):
