@@ -83,6 +83,7 @@ def kernel_of(source: str, name: str = "kernel") -> Any:
     module = module_of(source)
     kernel = getattr(module, name)
     kernel.module_source = module.source_text  # read by the recorder
+    record.note_source(module.source_text)
     return kernel
 
 

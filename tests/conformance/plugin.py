@@ -64,9 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if sample and not sample.partition(":")[0].isdigit():
         raise pytest.UsageError(f"--tilewright-sample takes N:SEED, a number of cases for each test function and a seed, not {sample!r}")
     target = config.getoption("tilewright_target")
-    if target == "interpreter":
-        os.environ["TILEWRIGHT_INTERPRET"] = "1"
-    elif target:
+    if target and target != "interpreter":
         from tilewright.dialects.errors import TilewrightError
         from tilewright.targets import registry
 

@@ -103,7 +103,7 @@ def named_in(source: str) -> frozenset[str]:
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id == "tl":
                 value = getattr(tl, node.attr, None)
-                if isinstance(value, tl.dtype) or not getattr(value, "__triton_builtin__", False):
+                if isinstance(value, (type, tl.dtype)) or not getattr(value, "__triton_builtin__", False):
                     found.add(node.attr)
             elif not (isinstance(node.value, ast.Name) and node.value.id in ("triton", "libdevice")):
                 found.add("." + node.attr)
@@ -113,11 +113,18 @@ def named_in(source: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def start(kernel: Any) -> None:
-    """A run of ``kernel`` starts, where a test is recorded."""
+def note_source(source: str) -> None:
+    """The running test has made kernels of that text."""
     recorder = Recorder.current
     if recorder is not None:
-        recorder.start()
-        source = getattr(kernel, "module_source", None)
-        for name in named_in(source) if source else ():
+        for name in named_in(source):
             recorder.note(name)
+
+
+def start(kernel: Any) -> None:
+    """A run of ``kernel`` starts, where a test is recorded."""
+    if Recorder.current is not None:
+        Recorder.current.start()
+        source = getattr(kernel, "module_source", None)
+        if source:
+            note_source(source)

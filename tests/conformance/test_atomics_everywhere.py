@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import SIMULATED, TORCH, compare, kernel_of, poisoned, random_array, rng_of, run, tl_name, wide
+from tilewright.conformance.harness import (
+    SIMULATED,
+    TORCH,
+    compare,
+    kernel_of,
+    poisoned,
+    random_array,
+    rng_of,
+    run,
+    tl_name,
+    wide,
+)
 from tilewright.dialects.errors import TypeMismatchError
 
 _INTEGERS = ("int32", "uint32", "int64", "uint64")

@@ -17,7 +17,6 @@ from tilewright.conformance.harness import (
     DEVICE,
     ON_CPU,
     ON_GPU,
-    TARGET,
     TORCH,
     bits_of,
     kernel_of,

@@ -74,6 +74,27 @@ def test_loops_with_hints():
         """, {"p": x, "o": poisoned("int32", 160), "n": 8, "m": 1}, expected={"o": np.concatenate([total] * 4 + [total * 0]).astype(np.int32)}, num_warps=1)
 
 
+def test_annotations_and_keywords():
+    """Arguments annotated with the language's types; keywords of calls that are mostly written without."""
+    x = random_array("fp32", (16, 16), rng_of("annotated"), small=True)
+    v = numbers(x)
+    compare("""
+        @triton.jit
+        def read(d: tl.tensor_descriptor, at: tl.tensor):
+            return d.load([at, 0])
+
+        @triton.jit
+        def kernel(p, o, q, n: tl.int32, KIND: tl.dtype = tl.float32):
+            d = tl.make_tensor_descriptor(base=p, shape=[n, 16], strides=[16, 1], block_shape=[8, 16])
+            x = read(d, tl.program_id(axis=0) * 8 * tl.num_programs(axis=0))
+            tl.store(o + tl.arange(0, 8)[:, None] * 16 + tl.arange(0, 16)[None, :], x.to(KIND))
+            value, where = tl.min(x, 1, return_indices=True, return_indices_tie_break_left=True)
+            tl.store(q + tl.arange(0, 8), where)
+            tl.static_assert(d.block_shape[1] == 16 and d.block_type == tl.block_type(tl.float32, [8, 16]) and d.dtype == KIND)
+            tl.static_assert(p.dtype == tl.pointer_type(tl.float32))
+        """, {"p": x, "o": poisoned("fp32", (8, 16)), "q": poisoned("int32", 8), "n": 16}, num_warps=1, expected={"o": v[:8].astype(np.float32), "q": v[:8].argmin(1).astype(np.int32)})
+
+
 def test_debugging(capfd):
     """Static prints come while compiling, assertions that hold change nothing."""
     x = random_array("int32", 16, rng_of("print"), small=True)
