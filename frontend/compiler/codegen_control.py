@@ -205,7 +205,13 @@ class ControlGenerator(StatementGenerator):
         if counter.int_bitwidth < 32:
             counter = t.int32
         wide = t.int64 if counter.is_uint32() else counter  # scf.for compares as signed
+        low, high = (end, start) if down else (start, end)
+        if low.const is not None and high.const is not None and step.const is not None and wide.is_int32():
+            past = low.const + max(0, -(-(high.const - low.const) // step.const)) * step.const
+            wide = t.int64 if past > wide.get_int_max_value() else wide  # the count after the last iteration would wrap, and go on
         start, end, step = (s.cast(b, wide) for b in (start, end, step))
+        if step.const is None and getattr(self.builder.options, "debug", False):
+            s.device_assert(s.greater_than(step, 0), "the step of a loop, known at run time, is positive")
         return start, end, step, down, counter
 
     def run_body(self, node: Any) -> None:
@@ -213,9 +219,13 @@ class ControlGenerator(StatementGenerator):
         self.run(node.body)
 
     def run_time_for(self, node: ast.For, loop: Any) -> None:
+        self.signed_for(node, loop, self.loop_bounds(node, loop))
+
+    def signed_for(self, node: ast.For, loop: Any, bounds: tuple[tensor, tensor, tensor, bool, Any]) -> None:
+        """An scf.for, which compares as signed."""
         s = self.semantic
         location = self.builder.loc
-        start, end, step, down, counter = self.loop_bounds(node, loop)
+        start, end, step, down, counter = bounds
         wide = start.type
         low, high = (end, start) if down else (start, end)
         target = node.target.id  # type: ignore[attr-defined]

@@ -253,7 +253,7 @@ class JumpGenerator(ControlGenerator):
             if jumps(node.body) == {"continue"}:
                 self.run_time_for(node, items)
             else:
-                self._counted(node, items)
+                self._counted(node, self.loop_bounds(node, items))
         return self._after()
 
     def _unrolled_from(self, node: ast.For, items: Sequence[Any], first: int) -> None:
@@ -278,10 +278,21 @@ class JumpGenerator(ControlGenerator):
             scope[name] = Undefined("is assigned on some paths of an unrolled loop's body only; assign it before the loop")
         loop.unset.clear()
 
-    def _counted(self, node: ast.For, loop: Any) -> None:
-        """A run-time `for` that may be left."""
+    def run_time_for(self, node: ast.For, loop: Any) -> None:
+        bounds = self.loop_bounds(node, loop)
+        if not bounds[0].type.is_uint64():
+            return self.signed_for(node, loop, bounds)
+        self._counted(node, bounds)
+        if self.frame.loop is not None:
+            self._clear()
+        else:
+            self.frame.scope.pop(STOP)
+        return None
+
+    def _counted(self, node: ast.For, bounds: tuple[tensor, tensor, tensor, bool, Any]) -> None:
+        """A run-time `for` that may be left, or counts in uint64, as an scf.while."""
         s, scope = self.semantic, self.frame.scope
-        start, end, step, down, counter = self.loop_bounds(node, loop)
+        start, end, step, down, counter = bounds
         target = node.target.id  # type: ignore[attr-defined]
         scope[COUNTER] = tensor(start.handle, start.type)
 

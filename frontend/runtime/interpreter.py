@@ -17,7 +17,8 @@ import numpy as np
 
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language import core as tl
-from tilewright.language.semantic import Semantic
+from tilewright.language.semantic import Semantic, integer_promote, type_of_python
+from tilewright.runtime.callables import KernelParam
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
 from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 
@@ -37,7 +38,17 @@ class _Arguments:
         self.memory = memory
         self.copies: dict[int, tuple[Any, Any]] = {}  # device storage address → (device storage, host storage)
 
-    def convert(self, name: str, value: Any, is_constexpr: bool) -> Any:
+    def declared(self, name: str, value: Any, kind: Any) -> Any:
+        """A number as the scalar type that the parameter's annotation says."""
+        number = value.item() if isinstance(value, np.generic) else value
+        if kind.is_int() and not kind.is_bool():
+            if not isinstance(number, int) or not kind.get_int_min_value() <= number <= kind.get_int_max_value():
+                raise ArgumentError(f"argument {name!r}: {number!r} does not fit the type {kind} that its annotation says")
+        return tl.tensor(NumpyBuilder(self.memory).constant(number, kind), kind)
+
+    def convert(self, name: str, value: Any, is_constexpr: bool, parameter: Any = None) -> Any:
+        if parameter is not None and parameter.annotation_type and isinstance(value, (bool, int, float, np.number, np.bool_)):
+            return self.declared(name, value, tl.str_to_ty(parameter.annotation_type))
         if value is None or isinstance(value, tl.constexpr) and value.value is None:
             return None  # and no constexpr: Python's `is None` in the kernel has to see it
         if is_constexpr or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
@@ -57,7 +68,11 @@ class _Arguments:
             return tl.tuple([self.convert(f"{name}[{i}]", v, False) for i, v in enumerate(value)], getattr(value, "_fields", None))
         if hasattr(value, "block_shape") and hasattr(value, "padding"):
             return self._descriptor(name, value)
-        return self._pointer(name, value)
+        pointer = self._pointer(name, value)
+        if parameter is not None and parameter.is_const:
+            kind = tl.pointer_type(pointer.type.element_ty, pointer.type.address_space, True)
+            return tl.tensor(Cell(pointer.handle.data, kind), kind)
+        return pointer
 
     def _descriptor(self, name: str, value: Any) -> Any:
         from tilewright.tools.tensor_descriptor import check
@@ -130,11 +145,15 @@ def _is_tensor(*values: Any) -> bool:
 
 
 def _range(*args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Loop variables are run-time integers, as in compiled code: int32, or int64 where a bound is."""
+    """Loop variables are run-time integers, as in compiled code: of the type that start, end and step promote to, int32 at least."""
     semantic = tl.current_semantic()
     bounds = [int(a) for a in args]
-    types_ = [a.dtype for a in args if isinstance(a, tl.tensor)]
-    kind = tl.int64 if any(t.primitive_bitwidth == 64 for t in types_) or any(not -(2**31) <= b < 2**31 for b in bounds) else tl.int32
+    if len(args) == 3 and isinstance(args[2], tl.tensor) and bounds[2] <= 0:
+        raise InterpreterError(f"the step of a loop, known at run time, is positive, and this one is {bounds[2]}; compiled kernels go round no more")
+    kind = tl.int32
+    for bound, value in zip(args, bounds):
+        type = bound.dtype if isinstance(bound, tl.tensor) else type_of_python(abs(value) if len(args) == 3 and bound is args[2] else value)
+        kind = integer_promote(kind, type)
     for i in builtins.range(*bounds):
         yield tl.tensor(semantic.builder.constant(i, kind), kind)
 
@@ -181,6 +200,7 @@ class InterpretedFunction:
         self.signature = inspect.signature(self.fn)
         self.arg_names = list(self.signature.parameters)
         self.constexprs = {n for n, p in self.signature.parameters.items() if "constexpr" in str(getattr(p.annotation, "__name__", p.annotation))}
+        self.params = {n: KernelParam(i, p, False, False) for i, (n, p) in enumerate(self.signature.parameters.items())}
         self._hooks: list[Callable[..., None]] = []
 
     def __repr__(self) -> str:
@@ -236,7 +256,7 @@ class InterpretedFunction:
         gx, gy, gz = normalise_grid(size)
         memory = Memory()
         arguments = _Arguments(memory)
-        values = {n: arguments.convert(n, v, n in self.constexprs) for n, v in bound.arguments.items()}
+        values = {n: arguments.convert(n, v, n in self.constexprs, self.params.get(n)) for n, v in bound.arguments.items()}
         builder = NumpyBuilder(memory, self.options)
         builder.grid = (gx, gy, gz)
         python = self._python()

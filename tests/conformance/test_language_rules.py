@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 
 from tilewright.conformance.harness import compare, poisoned, random_array, rng_of
 
@@ -628,3 +630,105 @@ RULES = {
 def test_rules(name):
     for warps, (n, m) in enumerate(VALUES):
         compare(RULES[name], {"p": random_array("int32", 256, rng_of(name), small=True), "o": poisoned("int32", 64), "n": n, "m": m}, num_warps=1 << warps % 3)
+
+
+ARGUMENTS = {
+    # name → (parameters, arguments, body that leaves y of the output's type), output's type
+    "int64": ("a: tl.int64, b: 'i64'", {"a": 3_000_000, "b": 1}, "y = a * a * (b + i)", "int64"),
+    "narrow": ("a: tl.int8, b: tl.uint8, c: tl.int16", {"a": 100, "b": 200, "c": -30000}, "y = (a + a).to(tl.int32) + (b + b).to(tl.int32) * 1000 + c * 2 + i", "int32"),
+    "unsigned": ("a: tl.uint32, b: tl.uint64", {"a": 2**32 - 1, "b": 2**64 - 1}, "y = (a + 2).to(tl.int64) + (b >> 40).to(tl.int64) + i", "int64"),
+    "float64": ("a: tl.float64, b: float", {"a": 0.1, "b": 0.1}, "y = a + b.to(tl.float64) * 1e-3 + i", "fp64"),
+    "float16": ("a: tl.float16, b", {"a": 0.1, "b": 0.1}, "y = a.to(tl.float32) * 3 + b + i", "fp32"),
+    "by value": ("a, b, c, d", {"a": 2**31, "b": 2**63, "c": -1, "d": True}, "y = (a + a) + (b >> 60).to(tl.int64) * c + d + i", "int64"),
+    "counters": ("a: tl.uint32, b: tl.uint64, c: tl.int8", {"a": 6, "b": 2**63 + 3, "c": 5}, """
+                y = i.to(tl.int64)
+                for k in range(a):
+                    y += (k - 3).to(tl.int64)
+                for k in range(b - 5, b, 2):
+                    y += (k - 2**63).to(tl.int64) * 3
+                for k in range(c):
+                    y = y * 2 + k
+                for k in range(2147483640, 2147483647, 4):
+                    y += k
+                for k in range(-2147483640, -2147483648, -3):
+                    y += k * 2
+                """, "int64"),
+}
+
+
+I = np.arange(32)
+EXPECTED = {"int64": 9_000_000_000_000 * (1 + I), "narrow": -56 + 144_000 + 5536 + I, "unsigned": 1 + 2**24 - 1 + I, "by value": 2**32 - 8 + 1 + I,
+            "float64": 0.1 + np.float64(np.float32(0.1)) * 1e-3 + I}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments(name):
+    parameters, arguments, body, kind = ARGUMENTS[name]
+    lines = "\n".join("            " + line.strip() if not line.startswith("                    ") else line[4:] for line in body.strip().splitlines())
+    compare(f"""
+        @triton.jit
+        def kernel(o, {parameters}):
+            i = tl.arange(0, 32)
+{lines}
+            tl.store(o + i, y)
+        """, {"o": poisoned(kind, 32), **arguments}, expected={"o": EXPECTED[name].astype(kind.replace("fp64", "float64"))} if name in EXPECTED else None)
+
+
+# -- what integer operators give, by C's rules on Python's integers
+C_TYPES = {f"{u}int{w}": (w, u == "") for w in (8, 16, 32, 64) for u in ("", "u")}
+
+
+def _wrapped(value: int, type: str) -> int:
+    width, signed = C_TYPES[type]
+    value &= (1 << width) - 1
+    return value - (1 << width) if signed and value >> (width - 1) else value
+
+
+def _promoted(a: str, b: str) -> str:
+    (wa, sa), (wb, _) = C_TYPES[a], C_TYPES[b]
+    return (a if wa > wb else b) if wa != wb else (b if sa else a)
+
+
+def _truncated(x: int, y: int) -> int:
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+OPERATORS = {
+    "+": lambda x, y, a, w: x + y, "-": lambda x, y, a, w: x - y, "*": lambda x, y, a, w: x * y, "&": lambda x, y, a, w: x & y, "|": lambda x, y, a, w: x | y,
+    "^": lambda x, y, a, w: x ^ y, "//": lambda x, y, a, w: _truncated(x, y), "%": lambda x, y, a, w: x - y * _truncated(x, y),
+    "<<": lambda x, y, a, w: x << y, ">>": lambda x, y, a, w: (_wrapped(x, "int" + str(w)) if C_TYPES[a][1] else x & ((1 << w) - 1)) >> y,
+    "<": lambda x, y, a, w: int(x < y), "==": lambda x, y, a, w: int(x == y), ">=": lambda x, y, a, w: int(x >= y),
+}
+
+
+@pytest.mark.parametrize("a, b", [("int8", "uint8"), ("uint8", "int32"), ("int16", "uint32"), ("int32", "uint32"), ("uint64", "int8"), ("int64", "uint32"),
+                                  ("int16", "int16"), ("uint16", "int64")])
+def test_integers_as_in_c(a, b):
+    n = 64
+    rng = rng_of("c", a, b)
+    x, y = random_array(a, n, rng), random_array(b, n, rng)
+    common = _promoted(a, b)
+    width = C_TYPES[common][0]
+    shifts = torch.from_numpy(rng.integers(0, width, n).astype(b))
+    signs = C_TYPES[a][1] == C_TYPES[b][1]
+    y = torch.from_numpy(np.where(np.isin(y.numpy(), [0, -1]), y.numpy().dtype.type(3), y.numpy()))  # quotients that do not exist
+    lines, args, expected = [], {"x": x, "y": y, "s": shifts}, {}
+    for k, (sign, fn) in enumerate(OPERATORS.items()):
+        if sign in ("//", "%") and not signs:
+            continue
+        right = "s" if sign in ("<<", ">>") else "y"
+        out = "int1" if sign in ("<", "==", ">=") else common
+        lines.append(f"tl.store(o{k} + i, tl.load(x + i) {sign} tl.load({right} + i))")
+        args[f"o{k}"] = poisoned(out, n)
+        values = []
+        for u, v in zip(x.tolist(), args[right].tolist()):
+            value = fn(_wrapped(u, common), _wrapped(v, common), a, width)
+            values.append(bool(value) if out == "int1" else _wrapped(value, common))
+        expected[f"o{k}"] = np.array(values, bool if out == "int1" else common)
+    indent = "\n            "
+    compare(f"""
+        @triton.jit
+        def kernel({', '.join(args)}):
+            i = tl.arange(0, {n})
+            {indent.join(lines)}
+        """, args, expected=expected)
