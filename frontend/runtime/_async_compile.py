@@ -82,10 +82,10 @@ class AsyncCompileMode:
 
 
 class Collecting:
-    """In place of an AsyncCompileMode: notes what would be compiled. ``jobs``: key → function that compiles it."""
+    """In place of an AsyncCompileMode: notes what would be compiled. ``jobs``: key → a partial of compile_selected."""
 
     def __init__(self) -> None:
-        self.jobs: dict[Any, Callable[[], Any]] = {}
+        self.jobs: dict[Any, Any] = {}
 
     def submit(self, key: Any, compile_fn: Callable[[], Any], finalize_fn: Callable[[Any], None]) -> None:
         self.jobs.setdefault(key, compile_fn)
