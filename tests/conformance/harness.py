@@ -74,7 +74,7 @@ def module_of(source: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.source_text = text
+    setattr(module, "source_text", text)  # noqa: B010  (modules of text have one)
     return module
 
 

@@ -128,7 +128,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if call.when != "call" or not is_ours(item.path):
         return report
     runs = item.stash.get(_RUNS, [])
-    outcome, reason = report.outcome, ""
+    outcome: str = report.outcome
+    reason = ""
     if report.outcome == "skipped":  # said so by the test itself, or expected to fail
         reason, runs = str(call.excinfo.value) if call.excinfo else "", []
     elif call.excinfo is not None:
