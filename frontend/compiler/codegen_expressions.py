@@ -116,7 +116,7 @@ class ExpressionGenerator(GeneratorBase):
         value = self.visit(node.operand)
         op = node.op.__class__
         if isinstance(value, Aggregate) and op in _UNARY:
-            return self.call(getattr(value, _UNARY[op]), [], {})
+            return self.call(self.special(value, _UNARY[op]), [], {})
         if isinstance(value, tensor):
             self.at(node)
             if op is ast.USub:
@@ -241,7 +241,7 @@ class ExpressionGenerator(GeneratorBase):
         value = self.visit(node.value)
         index = self.visit(node.slice)
         if isinstance(value, Aggregate):
-            return self.call(value.__getitem__, [index], {})  # type: ignore[attr-defined]
+            return self.call(self.special(value, "__getitem__"), [index], {})
         if isinstance(value, tensor):
             self.at(node)
             return self.semantic.getitem(value, index)
@@ -254,6 +254,12 @@ class ExpressionGenerator(GeneratorBase):
         if isinstance(key, slice):
             key = slice(*(static_value(v) for v in (key.start, key.stop, key.step)))
         return wrap(raw[key])
+
+    def special(self, value: Aggregate, name: str) -> Any:
+        """A method that Python's syntax calls."""
+        if not hasattr(type(value), name):
+            raise TypeMismatchError(f"{type(value).__name__} has no method {name}")
+        return getattr(value, name)
 
     def visit_Slice(self, node: ast.Slice) -> Any:
         return slice(*(self.visit(n) if n is not None else None for n in (node.lower, node.upper, node.step)))

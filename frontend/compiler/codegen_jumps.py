@@ -95,6 +95,11 @@ class JumpGenerator(ControlGenerator):
         finally:
             frame.loop = outer
 
+    def _innermost(self) -> Loop:
+        loop = self.frame.loop
+        assert loop is not None
+        return loop
+
     def _after(self) -> tuple[Any, Any]:
         """Take what a loop left from the scope: whether the function has returned, and its value."""
         scope = self.frame.scope
@@ -173,7 +178,7 @@ class JumpGenerator(ControlGenerator):
     def _branches(self, condition: tensor, sides: Sequence[Callable[[], Any]], names: set[str]) -> None:
         """An scf.if whose sides may jump. A variable that one side does not have, because it jumps, is the other side's after it."""
         frame, location, before = self.frame, self.builder.loc, self.frame.scope
-        loop = frame.loop
+        loop = self._innermost()
         holder = self.holder(2)
         scopes, blocks = [], []
         for region, side in zip(holder.regions, sides):
@@ -200,11 +205,11 @@ class JumpGenerator(ControlGenerator):
                 before[name] = Undefined("is assigned on paths that end a loop's body only; assign it before the `if`")
                 continue
             if any(lacking):
-                side = lacking.index(True)
-                if not gone[side] and name != VALUE:
+                at = lacking.index(True)
+                if not gone[at] and name != VALUE:
                     before[name] = Undefined("is assigned on one path of an `if` only, and used after it; assign it before the `if`")
                     continue
-                values[side] = self.nothing_like(self.to_tensor(values[1 - side]))
+                values[at] = self.nothing_like(self.to_tensor(values[1 - at]))
                 if name != VALUE:
                     loop.unset.add(name)
             pairs.append((name, values[0], values[1]))
@@ -273,7 +278,7 @@ class JumpGenerator(ControlGenerator):
 
     def _forget_unset(self) -> None:
         """What was not assigned on the paths that skipped it has no value in the next iteration, or after an unrolled loop."""
-        loop, scope = self.frame.loop, self.frame.scope
+        loop, scope = self._innermost(), self.frame.scope
         for name in loop.unset:
             scope[name] = Undefined("is assigned on some paths of an unrolled loop's body only; assign it before the loop")
         loop.unset.clear()

@@ -119,7 +119,7 @@ class StatementGenerator(ExpressionGenerator):
         """``t[i] = value``: the name stands for a tuple with that item from here on."""
         whole, index = self.visit(target.value), self.visit(target.slice)
         if isinstance(whole, Aggregate):
-            self.call(whole.__setitem__, [index, value], {})  # type: ignore[attr-defined]
+            self.call(self.special(whole, "__setitem__"), [index, value], {})
             return
         if not isinstance(whole, tl_tuple):
             raise UnsupportedLanguageConstruct("only names and items of tuples are assigned in kernels; tl.store writes memory")

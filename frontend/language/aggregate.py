@@ -194,7 +194,7 @@ def aggregate(cls: type) -> Any:
         if name in vars(cls):
             member = vars(cls)[name]
             members[name] = _JitMethod(member) if _is_jit(member) else member
-    init = vars(cls).get("__init__") or cls.__init__
+    init = vars(cls).get("__init__") or getattr(cls, "__init__")  # noqa: B009 - the class's own
     functions = {"__init__": init, **{n: m.function if isinstance(m, _JitMethod) else m for n, m in members.items()}}
     names: dict[str, Any] = {}
     for base in reversed(cls.__mro__):

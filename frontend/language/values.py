@@ -165,8 +165,10 @@ def _install_operators() -> None:
         told_as = f"operator {method.strip('_')}"
 
         def operator(self: tensor, other: Any, _semantic: Any = None) -> Any:
-            fn = getattr(_semantic or current_semantic(), method)
             other = unwrap(other)
+            if hasattr(other, "__triton_aggregate__"):  # its own method is asked
+                return NotImplemented
+            fn = getattr(_semantic or current_semantic(), method)
             if Watch.observer is not None:
                 return Watch.observer(told_as, (self, other), {}, lambda: fn(other, self) if swap else fn(self, other))
             return fn(other, self) if swap else fn(self, other)

@@ -299,6 +299,50 @@ HELPERS = """
     @triton.jit
     def kernel(p, o, n, m):
 """
+CALLED = """
+    @triton.jit(noinline=True)
+    def called(x, n, m):
+        for k in range(n):
+            if k == m:
+                return x + k, k
+            if k % 2 == 1:
+                continue
+            x = x * 2
+        return x, -1
+
+    @triton.jit
+    def steps(v, m):
+        count = 0
+        while True:
+            if v <= 1:
+                return count
+            if count > m + 20:
+                break
+            count += 1
+            if v % 2 == 0:
+                v = v // 2
+                continue
+            v = v * 3 + 1
+        return -count
+
+    @triton.jit
+    def kernel(p, o, n, m):
+        i = tl.arange(0, 64)
+        x = tl.load(p + i)
+        for k in range(3):
+            y, at = called(x, n + k, m)
+            if at == 1:
+                break
+            x = y + at
+        tl.store(o + i, x + tl.map_elementwise(steps, i + n, tl.zeros([64], tl.int32) + m) * 100)
+"""
+
+
+def test_jumps_in_called_functions():
+    for n, m in ((0, 0), (3, 1), (2, 5)):
+        compare(CALLED, {"p": random_array("int32", 256, rng_of("called"), small=True), "o": poisoned("int32", 64), "n": n, "m": m})
+
+
 VALUES = [(0, 0), (1, 2), (5, 1), (3, 3)]
 
 
@@ -336,6 +380,18 @@ RULES = {
             @triton.jit
             def __lt__(self, other):
                 return self.low < other.low
+
+            @triton.jit
+            def __neg__(self):
+                return Span(-self.high, -self.low)
+
+            @triton.jit
+            def __rsub__(self, number):
+                return Span(number - self.low, number - self.high)
+
+            @triton.jit
+            def __getitem__(self, at: tl.constexpr):
+                return self.low if at == 0 else self.high
 
         @tl.core._aggregate
         class Scaled:
@@ -381,7 +437,7 @@ RULES = {
             u = Scaled(t, 3, (n, m))
             pair = (u, s)
             least = tl.where(pair[1] < t, 1, 0)
-            tl.store(o + i, pair[0].total() * 2 + least + u.extra[1])
+            tl.store(o + i, pair[0].total() * 2 + least + u.extra[1] + (-s)[1] * 3 + (n - s).length())
     """,
     "aggregate_with_jit_init": """
         @tl.core._aggregate

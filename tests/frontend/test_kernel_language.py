@@ -175,6 +175,8 @@ class Pair:
     ("t = Pair(x, 2)\nx += t.b", TypeMismatchError, "'Pair' object has no attribute 'b'"),
     ("t = Pair(x, 2)\nfor j in range(n):\n    t = Pair(x, 3)", TypeMismatchError, "t is Pair("),
     ("t = Pair(x, 2) + Pair(x, 2)", TypeMismatchError, "neither has a method __add__"),
+    ("t = -Pair(x, 2)", TypeMismatchError, "Pair has no method __neg__"),
+    ("t = Pair(x, 2)[0]", TypeMismatchError, "Pair has no method __getitem__"),
     ("t = Pair(x, 2) == Pair(x, 2)", TypeMismatchError, "no jit method __eq__"),
     ("t = Pair(x, 2)\nif n > 2:\n    t = t.plus(1.5)", TypeMismatchError, "t is Pair("),
 ])
