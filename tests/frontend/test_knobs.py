@@ -406,3 +406,13 @@ def test_replaced_ir_of_a_gpu_keeps_its_shared_memory(fresh, monkeypatch, way):
         with pytest.raises(ArgumentError, match="made for warps of 32 lanes.* have 64"):
             triton.compile(str(path), "amd:gfx942")
     assert again.metadata.num_warps == 8 and again.metadata.shared == kernel.metadata.shared and (out == expected).all()
+
+
+def test_the_documentation_lists_what_changes_nothing():
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "docs" / "launching.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        for knob, setting in getattr(knobs, name).settings().items():
+            listed = text.index("These of Triton's change nothing"), text.index("## Launch options")
+            assert (f".{knob}`" in text[slice(*listed)]) == bool(setting.without_effect), (name, knob)
