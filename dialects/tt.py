@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Optional
 
+from tilewright.dialects import scaled
 from tilewright.dialects._mlir import ext, ir
 
 Pure = ext.Pure
@@ -282,6 +283,30 @@ class DotOp(TT.Operation, name="dot", traits=[Pure]):
     a: ext.Operand[Any]
     b: ext.Operand[Any]
     c: ext.Operand[Any]
+
+
+class DotScaledOp(TT.Operation, name="dot_scaled", traits=[Pure]):
+    """``(a × a_scale) @ (b × b_scale) + c`` of operands in microscaling formats (dialects/scaled.py: formats, packing, shapes).
+
+    c and the result are f32. Each operand times its scale is rounded to what ``scaled.compute_format`` says, which is exact within bf16's range;
+    products are exact, sums f32. A scale that is NaN makes its group NaN, unless ``fast_math``, under which it is infinite.
+    """
+
+    result: ext.Result[Any]
+    a_format: StringAttr
+    b_format: StringAttr
+    a_k_pack: BoolAttr
+    b_k_pack: BoolAttr
+    fast_math: BoolAttr
+    a: ext.Operand[Any]
+    b: ext.Operand[Any]
+    c: ext.Operand[Any]
+    a_scale: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    b_scale: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        scaled.verify(self)
+        return True
 
 
 # ------------------------------------------------------------------------------------------------ tensor descriptors

@@ -17,6 +17,7 @@ _ROOT = "tilewright.dialects"
 # name → "module:function", in the order in which the shared pipeline runs them
 SHARED_PASSES: dict[str, str] = {
     "rewrite_tensor_descriptors": f"{_ROOT}.passes.rewrite_tensor_descriptors:run",
+    "decompose_dot_scaled": f"{_ROOT}.passes.decompose_dot_scaled:run",
     "canonicalize_tt": f"{_ROOT}.passes.canonicalize_tt:run",
     "unroll_loops": f"{_ROOT}.passes.unroll_loops:run",
     "dce_cse": f"{_ROOT}.passes.dce_cse:run",
@@ -56,7 +57,7 @@ def shared_pass(name: str) -> Pass:
 
 def tt_passes() -> tuple[Pass, ...]:
     """What runs on tt: the "ttir" stage of every target."""
-    return tuple(map(shared_pass, ("rewrite_tensor_descriptors", "canonicalize_tt", "unroll_loops", "dce_cse")))
+    return tuple(map(shared_pass, ("rewrite_tensor_descriptors", "decompose_dot_scaled", "canonicalize_tt", "unroll_loops", "dce_cse")))
 
 
 def ttg_passes(target_passes: Sequence[Pass] = ()) -> tuple[Pass, ...]:

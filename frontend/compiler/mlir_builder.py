@@ -22,7 +22,7 @@ _CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6, "ul
 _CMPF = {"false": 0, "oeq": 1, "ogt": 2, "oge": 3, "olt": 4, "ole": 5, "one": 6, "ord": 7, "ueq": 8, "ugt": 9, "uge": 10,
          "ult": 11, "ule": 12, "une": 13, "uno": 14, "true": 15}
 # ops with optional operands: how many operands each group has at most; all groups are single values
-_SEGMENTED = {"tt.load": 3, "tt.store": 3, "tt.atomic_rmw": 3, "tt.histogram": 2}
+_SEGMENTED = {"tt.load": 3, "tt.store": 3, "tt.atomic_rmw": 3, "tt.histogram": 2, "tt.dot_scaled": 5}
 # ops that carry tt.segment_sizes and are not region ops
 _SEVERAL_TYPES = frozenset(("tt.print", "tt.extern_elementwise", "tt.elementwise_inline_asm"))
 _FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "fp8e4nv": "f8E4M3FN", "fp8e5": "f8E5M2", "fp8e4b8": "f8E4M3FNUZ",

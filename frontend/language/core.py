@@ -530,9 +530,6 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any 
     _semantic.descriptor_store(desc, offsets, value)
 
 
-dot_scaled = _unsupported("dot_scaled", "block-scaled products are not there yet; scale the operands and use tl.dot")
-
-
 # -- elementwise -------------------------------------------------------------------------------------------------------
 @builtin
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
@@ -653,6 +650,29 @@ def dot(input: Any, other: Any, acc: Any = None, input_precision: Any = None, al
         c = tl.dot(m, m, acc=c, input_precision="ieee")
     """
     return _semantic.dot(input, other, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype)
+
+
+@builtin
+def dot_scaled(lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, acc: Any = None, fast_math: Any = False,
+               lhs_k_pack: Any = True, rhs_k_pack: Any = True, out_dtype: Any = float32, _semantic: Any = None) -> tensor:
+    """Matrix product of tensors in microscaling formats: ``(lhs × lhs_scale) @ (rhs × rhs_scale) + acc``, fp32.
+
+    ``lhs`` is [M, K], ``rhs`` [K, N] (or both with a batch dim in front). Formats: ``"e4m3"`` (float8e4nv, or uint8 of its bits), ``"e5m2"`` (float8e5,
+    or uint8), ``"e2m1"`` (uint8 of two numbers, the first in the lower half, along K, or along M or N with ``lhs_k_pack=False`` or ``rhs_k_pack=False``),
+    ``"bf16"``, ``"fp16"`` (or uint16). Scales: uint8 tensors of e8m0 (a byte s is 2^(s-127), 255 is NaN), one for 32 numbers along K: [M, K / 32] and
+    [N, K / 32]; float8e4nv ones, one for 16, go with e2m1, e4m3 and e5m2; None is 1.
+
+    Each operand times its scale is rounded to bf16 (beside fp16: kept in fp32), which is exact for results from 2^-126 to below 2^128; products are exact and
+    added in fp32. ``fast_math`` takes a scale of 255 for infinity. ``out_dtype`` can only be float32.
+
+    Types: the formats above. Errors: TypeMismatchError for another format or element type, ShapeMismatchError for shapes that do not fit.
+
+    Example::
+
+        pairs, scale = tl.full((16, 16), 0x21, tl.uint8), tl.full((16, 1), 127, tl.uint8)
+        acc = tl.dot_scaled(pairs, scale, "e2m1", tl.trans(tl.cat(a, a, dim=1)), None, "fp16")
+    """
+    return _semantic.dot_scaled(lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, acc, fast_math, lhs_k_pack, rhs_k_pack, out_dtype)
 
 
 # -- reductions and scans ----------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from typing import Any
 
 from tilewright.language.semantic_base import computation_type, integer_promote, type_of_python
 from tilewright.language.semantic_descriptor import DescriptorSemantic
+from tilewright.language.semantic_scaled import ScaledSemantic
 
 
-class Semantic(DescriptorSemantic):
+class Semantic(DescriptorSemantic, ScaledSemantic):
     """All operations: constants, promotion, casts, arithmetic, memory, tiles.
 
     ``call_jit(fn, args, kwargs)`` calls a jit function that the language was handed as a value (a combiner): the code

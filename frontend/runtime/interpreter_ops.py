@@ -456,3 +456,41 @@ def _dot(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
     if name.startswith(("int", "uint")):
         return (np.matmul(a.astype(np.int64), b.astype(np.int64)) + c).astype(held_dtype(out))
     return round_to(np.matmul(a.astype(np.float64), b.astype(np.float64)) + c.astype(np.float64), name)
+
+
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def _microscaled(data: Any, scale: Any, format: str, k_pack: bool, axis: int, fast_math: bool) -> np.ndarray:
+    """An operand of dot_scaled times its scales, in float64; ``axis`` is where K is."""
+    values = np.asarray(data)
+    if format == "e2m1":
+        halves = values.view(np.uint8)
+        along = axis if k_pack else -3 - axis
+        pairs = np.stack([halves & 15, halves >> 4], axis=values.ndim + along + 1)
+        values = _E2M1[pairs.reshape([n * 2 if d == values.ndim + along else n for d, n in enumerate(values.shape)])]
+    values = values.astype(np.float64)
+    if scale is None:
+        return values
+    scale = np.asarray(scale)
+    if scale.dtype.kind == "f":
+        factors = scale.astype(np.float64)
+    else:
+        byte = scale.view(np.uint8).astype(np.int64)
+        factors = np.where(byte == 255, np.inf if fast_math else np.nan, np.ldexp(1.0, byte - 127))
+    if axis == -2:
+        factors = np.swapaxes(factors, -1, -2)
+    with np.errstate(invalid="ignore"):
+        return values * np.repeat(factors, values.shape[axis] // factors.shape[axis], axis=axis)
+
+
+@op("tt.dot_scaled")
+def _dot_scaled(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
+    a, b, c, a_scale, b_scale = operands
+    formats = attrs["a_format"], attrs["b_format"]
+    held = "fp32" if "fp16" in formats else "bf16"  # what the language says of operands times scales
+    with np.errstate(all="ignore"):
+        x = _microscaled(a, a_scale, formats[0], attrs["a_k_pack"], -1, attrs["fast_math"])
+        y = _microscaled(b, b_scale, formats[1], attrs["b_k_pack"], -2, attrs["fast_math"])
+        x, y = (round_to(v, held).astype(np.float64) for v in (x, y))
+        return round_to(np.matmul(x, y) + np.asarray(c).astype(np.float64), "fp32")

@@ -123,6 +123,13 @@ def unrolled(p, F: tl.constexpr):
         tl.store(p + i, i)
 
 
+@jit
+def scaled_product(p):
+    i, k = tl.arange(0, 16), tl.arange(0, 32)
+    x = tl.load(p + i[:, None] * 32 + k[None, :]).to(tl.float8e5)
+    tl.store(p + i[:, None] * 16 + i[None, :], tl.dot_scaled(x, i[:, None].to(tl.uint8), "e5m2", tl.trans(x), None, "e5m2"))
+
+
 def _asks_for_a_variant(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
     """Whether a kernel with a call is to be compiled without what has to see all code in one function."""
     try:
@@ -185,6 +192,8 @@ def _fails(compiled: Any) -> bool:
 # pass → (what is lost without it, whether it is there in what was compiled, or in the exception that came instead)
 LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "rewrite_tensor_descriptors": ("tensor descriptors read and write memory", lambda c: _writes_a_block(c.pipeline)),
+    "decompose_dot_scaled": ("microscaled products become products of bf16",
+                             lambda c: all(t in _tt_of(scaled_product, {}, c.pipeline) for t in ('"tt.dot"', "tensor<16x32xbf16>"))),
     "canonicalize_tt": ("nothing is multiplied by the strides known to be 1", lambda c: "dense<1> : tensor" not in c.text),
     "unroll_loops": ("a loop takes as many iterations a round as it was asked to",
                      lambda c: _tt_of(unrolled, {"F": 4}, c.pipeline).count('"tt.store"') == 4),
