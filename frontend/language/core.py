@@ -951,8 +951,8 @@ def extern_elementwise(lib_name: str, lib_path: str, args: Any, arg_type_symbol_
 class range:  # noqa: A001
     """``for i in tl.range(…)``: a run-time loop with hints. In the interpreter it counts like Python's range.
 
-    ``num_stages``: iterations in flight of the loads; ``loop_unroll_factor``, ``flatten``, ``warp_specialize``,
-    ``disallow_acc_multi_buffer``, ``disable_licm``: hints that change no result.
+    ``num_stages``: iterations in flight of the loads; ``loop_unroll_factor``: iterations a round (a second loop runs those that are
+    left); ``flatten``, ``warp_specialize``, ``disallow_acc_multi_buffer``, ``disable_licm``. They are hints that change no result.
 
     Types: int32, int64.
 
