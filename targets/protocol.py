@@ -87,6 +87,19 @@ class Driver(Protocol):
 
 
 @dataclass(frozen=True)
+class TargetFunction:
+    """A function of kernels that one target has, ``tl.extra.TARGET.NAME()``, without arguments: inline assembly without operands, or a
+    number known while compiling. ``doc``: what it gives. ``asm(arch)``: assembly and constraints (one result), or raises
+    UnsupportedOnTargetError. ``result``: its type ("int64"); None: it gives nothing. ``number(options, warp_size)``: the number."""
+
+    doc: str
+    asm: Callable[[str], tuple[str, str]] | None = None
+    result: str | None = None
+    pure: bool = False
+    number: Callable[[Any, int], int] | None = None
+
+
+@dataclass(frozen=True)
 class TargetPlugin:
     """One target. All callables must be cheap to hold and import their heavy modules when called.
 
@@ -102,6 +115,7 @@ class TargetPlugin:
     fingerprint(): versions of the tools used, for the cache key.
     knobs: settings of the target's own, a dialects.settings.Group that users see as ``tilewright.knobs.NAME``. A method
     ``option_defaults() → {option: value}`` of it, where there is one, gives the options that such settings stand for.
+    language: functions that kernels have on this target only, name → TargetFunction.
     utilities: functions of the vendor's tools under Triton's names ("get_sass", "nvsmi", …), for modules that only forward to them.
     """
 
@@ -126,4 +140,5 @@ class TargetPlugin:
     hooks: Callable[[str, Any], Any] | None = None
     simulator: Callable[[str], Any] | None = None
     knobs: Any = None
+    language: Mapping[str, TargetFunction] = field(default_factory=dict)
     utilities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

@@ -16,6 +16,7 @@ VENDOR = re.compile(r"(?<![A-Za-z0-9])(nvidia|cuda|rocm|hip|amd|ptx|gfx\d*\w?|sm
 
 # Names of Triton's public API that hold a vendor's word and must exist: file → words.
 ALLOWED: dict[str, set[str]] = {
+    "frontend/language/target_info.py": {"cuda", "hip", "gfx942", "gfx950"},  # is_cuda, is_hip_cdna3, …
     "frontend/runtime/autotuner.py": {"cuda"},  # autotune(use_cuda_graph=…)
 }
 

@@ -87,9 +87,15 @@ class TargetHooks:
         raise UnsupportedOnTargetError("device_print is not supported on this target; run the kernel with TILEWRIGHT_INTERPRET=1, "
                                        "or store the values to a buffer")
 
-    def check_inline_asm(self, asm: str, constraints: str) -> None:
-        """Raise UnsupportedOnTargetError for inline assembly that the target's code generator cannot take: LLVM ends the
-        process, rather than reporting, where a constraint names no class of registers or the target has no parser."""
+    def check_inline_asm(self, asm: str, constraints: str, results: Sequence[str], operands: Sequence[str], location: Any) -> str:
+        """The assembly as it goes to LLVM. Raise UnsupportedOnTargetError for what the target's assembler cannot take: LLVM ends the process,
+        rather than reporting, where a constraint names no class of registers or the target has no parser. ``results`` and ``operands``: the
+        registers' types, as the LLVM dialect writes them; ``location``: the op's."""
+        return asm
+
+    def asm_register_bits(self, letter: str) -> int:
+        """Bits of the registers that a constraint names, where they are narrower than 4 bytes."""
+        return 32
 
     # -- lanes: 32-bit values
     def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:

@@ -1,12 +1,10 @@
-"""Programs, pointers, barriers, math functions, inline assembly, print and assert."""
+"""Programs, pointers, barriers, math functions, print and assert."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.dialects import encodings
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.lower_math import MathFunction, lookup
 from tilewright.dialects.lowering.context import READ_ANEW
 from tilewright.dialects.lowering.elementwise import map_registers
@@ -113,53 +111,6 @@ def lower_extern(ctx: Any, op: Any) -> list[Any]:
     for prefix in ("__nv_", "__ocml_"):
         symbol = symbol.removeprefix(prefix)
     return _lower_math(ctx, op, symbol)
-
-
-# ----------------------------------------------------------------------------------------------- inline assembly
-@lowers("tt.elementwise_inline_asm")
-def lower_inline_asm(ctx: Any, op: Any) -> list[Any]:
-    """``packed`` elements a call; elements narrower than 32 bits travel together in i32 registers, the first lowest."""
-    b = ctx.b
-    text, constraints = (ir.StringAttr(op.attributes[n]).value for n in ("asm_string", "constraints"))
-    ctx.hooks.check_inline_asm(text, constraints)
-    packed, pure = _integer(op, "packed"), bool(ir.BoolAttr(op.attributes["pure"]).value)
-    operands = ctx.operands(op)
-    count = max((len(o) for o in operands), default=0) or ctx.layout_of(op.results[0]).in_size("register")
-    operands = [o if len(o) == count else o * count for o in operands]
-    if count % packed:
-        raise UnsupportedOnTargetError(f"inline assembly takes {packed} elements at a time, but a thread holds {count}; "
-                                       f"lower pack= or enlarge the block")
-    results = [ctx.llvm_type(r.type) for r in op.results]
-
-    def words(type: Any) -> tuple[int, int]:
-        """(registers, elements in each) of ``packed`` elements."""
-        bits = encodings.storage_bits(type)
-        if bits >= 32:
-            return packed, 1
-        return -(-packed * bits // 32), 32 // bits
-
-    def pack(values: list[Any]) -> list[Any]:
-        registers, each = words(values[0].type)
-        if each == 1:
-            return values
-        values = [ctx.to_storage(v) for v in values]
-        values += [b.undef(values[0].type)] * (registers * each - len(values))
-        return [b.bitcast(b.pack_vector(values[i * each:(i + 1) * each]), b.t_i32) for i in range(registers)]
-
-    types = [t if words(t)[1] == 1 else b.t_i32 for t in results for _ in range(words(t)[0])]
-    out: list[list[Any]] = [[] for _ in results]
-    for start in range(0, count, packed):
-        args = [w for o in operands for w in pack(o[start:start + packed])]
-        made = b.inline_asm(text, constraints, types[0] if len(types) == 1 else b.struct(types), args, side_effects=not pure)
-        members = [made] if len(types) == 1 else b.unpack_struct(made)
-        for registers, type in zip(out, results):
-            n, each = words(type)
-            mine, members = members[:n], members[n:]
-            if each > 1:
-                stored = ctx.storage_type(type)
-                mine = [ctx.from_storage(v, type) for w in mine for v in b.unpack_vector(b.bitcast(w, b.vec(each, stored)), each)]
-            registers += mine[:packed]
-    return out
 
 
 # ------------------------------------------------------------------------------------------------ print, assert

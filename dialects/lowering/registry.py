@@ -16,7 +16,7 @@ _table: dict[str, Lowering] = {}
 
 # Modules whose import fills the table.
 _MODULES = ("control_flow", "elementwise", "conversions", "convert_layout", "shape_ops", "global_ops", "shared_ops", "async_copy",
-            "reduce", "scan", "gather", "dot", "misc_ops", "calls")
+            "reduce", "scan", "gather", "dot", "misc_ops", "inline_asm", "calls")
 
 
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:

@@ -100,8 +100,10 @@ class ASTSource:
     def make_module(self, selection: Any, options: Any) -> Any:
         """The ``ir.Module`` of tt; called inside ``mlir_context()``."""
         from tilewright.compiler.code_generator import ast_to_ttir
+        from tilewright.language.target_info import compiling
 
-        return ast_to_ttir(self.fn, self, options, selection.plugin.capabilities(selection.arch))
+        with compiling(selection.gpu_target):
+            return ast_to_ttir(self.fn, self, options, selection.plugin.capabilities(selection.arch))
 
 
 _FUNCTION = re.compile(r"(?:func\.func|tt\.func)\s+(?:public\s+|private\s+)?@\"?([\w$.]+)\"?\s*\(")

@@ -21,6 +21,10 @@ def __getattr__(name: str) -> Any:
 
     if name in LANGUAGE:
         refuse(f"triton.language.{name}", LANGUAGE[name])
+    if name == "target_info":
+        from tilewright.language import target_info
+
+        return target_info
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

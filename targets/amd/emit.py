@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError
+from tilewright.targets.amd.assembler import compile_ir, has_inline_asm
 from tilewright.targets.amd.knobs import KNOBS
 
 TRIPLE = "amdgcn-amd-amdhsa"
@@ -66,7 +67,10 @@ def emit_amdgcn(optimised_ir: str, arch: str) -> str:
     """AMDGCN assembly text of an optimised module."""
     import llvmlite.binding as llvm
 
-    text = _target_machine(arch).emit_assembly(llvm.parse_assembly(optimised_ir))
+    if has_inline_asm(optimised_ir):
+        text = str(compile_ir(optimised_ir, arch, "text"))
+    else:
+        text = _target_machine(arch).emit_assembly(llvm.parse_assembly(optimised_ir))
     unknown = re.search(r"llvm\.amdgcn\.[\w.]+@(?:rel32|gotpcrel32)", text)
     if unknown:
         raise InternalCompilerError(f"amd: {arch} does not have the intrinsic {unknown.group(0).split('@')[0]}")
@@ -90,6 +94,8 @@ def emit_object(optimised_ir: str, arch: str) -> bytes:
     """Relocatable ELF object of an optimised module."""
     import llvmlite.binding as llvm
 
+    if has_inline_asm(optimised_ir):
+        return bytes(compile_ir(optimised_ir, arch, "object"))  # type: ignore[arg-type]
     return _target_machine(arch).emit_object(llvm.parse_assembly(optimised_ir))
 
 

@@ -137,9 +137,15 @@ class AmdHooks(TargetHooks):
             self._made[key] = make()
         return self._made[key]
 
-    def check_inline_asm(self, asm: str, constraints: str) -> None:
-        raise UnsupportedOnTargetError("inline assembly is not supported for AMD GPUs: the LLVM that is used has no parser for it; "
-                                       "write the operation with tl functions, or guard it by the target")
+    def check_inline_asm(self, asm: str, constraints: str, results: Sequence[str], operands: Sequence[str], location: Any) -> str:
+        from tilewright.targets.amd.assembler import refusal
+
+        said = refusal(self.arch, asm, constraints, tuple(results), tuple(operands))
+        if said is not None:
+            raise UnsupportedOnTargetError(f"the assembler of {self.arch} does not take this inline assembly: {said}. Constraints are v (vector "
+                                           "register), s (scalar register), a (accumulator), i (constant), with = for results; assembly of "
+                                           "other targets stands under `if` with the functions of tl.target_info")
+        return asm
 
     # -- lanes
     def lane(self, b: Any) -> Any:

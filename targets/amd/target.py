@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.targets.amd.capabilities import ARCHS, capabilities, resolve_arch
 from tilewright.targets.amd.knobs import KNOBS
+from tilewright.targets.amd.language import LANGUAGE
 from tilewright.targets.amd.matrix_ops import MATRIX_OPS
 from tilewright.targets.amd.options import AmdOptions
 from tilewright.targets.amd.pipeline import pipeline
@@ -75,4 +76,5 @@ TARGET = TargetPlugin(
     hooks=_hooks,
     simulator=_simulator,
     knobs=KNOBS,
+    language=LANGUAGE,
 )

@@ -30,6 +30,7 @@ def new_target_machine(arch: str) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # of inline assembly
     triple, cpu, features = machine_of(arch)
     return llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default")
 

@@ -24,11 +24,11 @@ _COSTLY = {"arith.divf", "arith.remf", "tt.precise_divf", "tt.precise_sqrt", "tt
 _CHEAP_MATH = {"math.absf", "math.absi", "math.fma", "math.floor", "math.ceil"}
 _DIVIDES = {"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"}
 # ops that write memory or wait: a load may not be read later than these
-WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.assert", "tt.print", "func.call"}
+WRITES = {"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier", "tt.assert", "tt.print", "func.call", "tt.elementwise_inline_asm"}
 
 
 # ops that evaluate all their operands in one loop
-_ONE_LOOP = {"tt.store", "tt.reduce", "tt.scan", "tt.map_elementwise", "tt.atomic_rmw", "tt.atomic_cas"}
+_ONE_LOOP = {"tt.store", "tt.reduce", "tt.scan", "tt.map_elementwise", "tt.elementwise_inline_asm", "tt.atomic_rmw", "tt.atomic_cas"}
 _LANEWISE = {"tt.fp_to_fp", "tt.clampf", "tt.bitcast", "tt.precise_divf", "tt.precise_sqrt", "tt.mulhiui", "tt.int_to_ptr", "tt.ptr_to_int",
              "tt.extern_elementwise"}
 
@@ -51,9 +51,10 @@ def lowers(name: str) -> Callable[[Lowering], Lowering]:
 class TileLowering:
     """State of one kernel's lowering."""
 
-    def __init__(self, b: LoopBuilder, arena: Arena, axis: AxisInfoAnalysis, module: Any, messages: list[str], vector_bits: int = 256):
+    def __init__(self, b: LoopBuilder, arena: Arena, axis: AxisInfoAnalysis, module: Any, messages: list[str], vector_bits: int = 256,
+                 arch: str = "native"):
         self.b, self.arena, self.axis, self.module, self.messages = b, arena, axis, module, messages
-        self.vector_bits = vector_bits
+        self.vector_bits, self.arch = vector_bits, arch
         self.env: dict[Any, Any] = {}
         self.program: list[Any] = []
         self.grid: list[Any] = []

@@ -266,6 +266,8 @@ def _disjoint(pointer: Any, writer: Any) -> bool:
     """
     if writer.name == "tt.debug_barrier" or not len(writer.operands):
         return False
+    if writer.name == "tt.elementwise_inline_asm":
+        return bool(ir.BoolAttr(writer.attributes["pure"]).value)
     if writer.name in ("tt.assert", "tt.print", "func.call"):  # of these, what is read is an operand: it is read first
         return True
     target = writer.operands[0]

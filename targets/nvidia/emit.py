@@ -14,7 +14,13 @@ import tempfile
 from functools import cache
 from typing import Any
 
-from tilewright.dialects.errors import AssemblerError, AssemblerNotFoundError, InternalCompilerError, OutOfResources
+from tilewright.dialects.errors import (
+    AssemblerError,
+    AssemblerNotFoundError,
+    InternalCompilerError,
+    OutOfResources,
+    UnsupportedOnTargetError,
+)
 from tilewright.targets.nvidia.capabilities import ptx_version, resolve_arch
 from tilewright.targets.nvidia.knobs import KNOBS
 
@@ -216,8 +222,27 @@ def _raise_assembler_error(log: str, ptx: str) -> None:
     if line:
         lines = ptx.splitlines()
         number = int(line.group(1))
-        message += f"\n    PTX line {number}: {lines[number - 1].strip() if number <= len(lines) else ''}"
+        shown = lines[number - 1].strip() if number <= len(lines) else ""
+        place = _users_asm(lines, number)
+        if place is not None:
+            said = errors[0].split(";", 1)[-1].strip()
+            raise UnsupportedOnTargetError(f"ptxas does not take this inline assembly: {said}\n    PTX line {number}: {shown}", *place)
+        message += f"\n    PTX line {number}: {shown}"
     raise AssemblerError(message)
+
+
+ASM_MARK = "// tl.inline_asm_elementwise"  # stands before a user's inline assembly, with file:line:column
+
+
+def _users_asm(lines: list[str], number: int) -> tuple[str, int, int] | None:
+    """Where the user wrote the inline assembly that PTX line ``number`` belongs to; None where the compiler wrote that line."""
+    for line in reversed(lines[:number]):
+        if ASM_MARK in line:
+            file, at, column = line.split(ASM_MARK, 1)[1].strip().rsplit(":", 2)
+            return file, int(at), int(column)
+        if "end inline asm" in line:
+            return None
+    return None
 
 
 def resource_usage(log: str) -> dict[str, Any]:

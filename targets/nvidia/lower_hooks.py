@@ -17,6 +17,8 @@ from tilewright.dialects.lowering.atomics import compare_and_swap_loop
 from tilewright.dialects.lowering.conversions import f32_to_bf16
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
+from tilewright.dialects.pass_runner import place_of
+from tilewright.targets.nvidia.emit import ASM_MARK
 from tilewright.targets.nvidia.lower_math import MATH
 
 _LOAD_CACHE = {"ca": ".ca", "cg": ".cg", "cs": ".cs", "cv": ".cv"}
@@ -109,12 +111,18 @@ class NvidiaHooks(TargetHooks):
         func.attributes["passthrough"] = ir.ArrayAttr.get(pairs)
 
     # -------------------------------------------------------------------------------------------------- inline assembly
-    def check_inline_asm(self, asm: str, constraints: str) -> None:
-        known = r"(?:[=+]?&?[bchrlqfdnN]|\d+|~\{[^}]*\}|[in])"
+    def check_inline_asm(self, asm: str, constraints: str, results: Sequence[str], operands: Sequence[str], location: Any) -> str:
+        known = r"(?:=?&?[bchrlqfdnN]|\d+|~\{[^}]*\}|[in])"
         for part in constraints.split(","):
             if not re.fullmatch(known, part.strip()):
                 raise UnsupportedOnTargetError(f"the constraint {part.strip()!r} of inline assembly is none of PTX's: b (predicate), h (16 bits), "
-                                               "r (32), l (64), q (128), f (float), d (double), n (constant), with = for results")
+                                               "r (32), l (64), q (128), f (float), d (double), n (constant), with = for results. "
+                                               "Assembly of other targets stands under `if` with the functions of tl.target_info")
+        place = place_of(location)  # ptxas reports lines of PTX: emit.py finds the user's by this
+        return asm if place is None else f"{ASM_MARK} {':'.join(map(str, place))}\n".replace("$", "$$") + asm
+
+    def asm_register_bits(self, letter: str) -> int:
+        return 16 if letter == "h" else 32
 
     # ------------------------------------------------------------------------------------------- printing, asserting
     def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:

@@ -8,6 +8,7 @@ threads of a block; what is not here raises SimtError when the kernel is decoded
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,7 @@ def _index(f: Callable[[Machine], int]) -> Callable[[Machine], Array]:
 SPECIAL: dict[str, Callable[[Machine], Array]] = {
     "tid.x": lambda m: m.thread_ids, "laneid": lambda m: m.lane_ids, "ntid.x": _index(lambda m: m.num_threads),
     "cluster_ctarank": _index(lambda m: m.rank), "cluster_nctarank": _index(lambda m: len(m.group.machines)),
+    "smid": _index(lambda m: 0), "globaltimer": lambda m: np.full(m.num_threads, time.time_ns(), np.uint64),
     **{f"ctaid.{axis}": _index(lambda m, i=i: m.program_ids[i]) for i, axis in enumerate("xyz")},  # type: ignore[misc]
     **{f"nctaid.{axis}": _index(lambda m, i=i: m.grid[i]) for i, axis in enumerate("xyz")},  # type: ignore[misc]
 }

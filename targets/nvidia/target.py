@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.targets.nvidia.capabilities import ARCHS, capabilities, resolve_arch
 from tilewright.targets.nvidia.knobs import KNOBS
+from tilewright.targets.nvidia.language import LANGUAGE
 from tilewright.targets.nvidia.matrix_ops import MATRIX_OPS
 from tilewright.targets.nvidia.options import NvidiaOptions
 from tilewright.targets.nvidia.pipeline import pipeline
@@ -87,4 +88,5 @@ TARGET = TargetPlugin(
     simulator=_simulator,
     knobs=KNOBS,
     utilities=UTILITIES,
+    language=LANGUAGE,
 )

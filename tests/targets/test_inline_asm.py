@@ -24,10 +24,18 @@ def compiled(target: GPUTarget, asm: str, constraints: str):
 
 
 @pytest.mark.parametrize("arch,warp", [("gfx942", 64), ("gfx1100", 32)])
-def test_amd_refuses(arch, warp):
-    with pytest.raises(UnsupportedOnTargetError, match="inline assembly is not supported") as caught:
-        compiled(GPUTarget("hip", arch, warp), "v_mov_b32 $0, $1", "=v,v")
+def test_amd_takes_its_own_and_refuses_ptx(arch, warp):
+    assert "v_sqrt_f32" in compiled(GPUTarget("hip", arch, warp), "v_sqrt_f32 $0, $1", "=v,v").asm["amdgcn"]
+    with pytest.raises(UnsupportedOnTargetError, match=f"assembler of {arch} does not take this inline assembly: .*mov.b32") as caught:
+        compiled(GPUTarget("hip", arch, warp), "mov.b32 $0, $1;", "=v,v")
     assert "tl.inline_asm_elementwise(ASM" in str(caught.value)
+
+
+def test_a_wrong_mnemonic_is_the_users_error_with_the_line_of_ptx():
+    pytest.importorskip("nvidia")
+    with pytest.raises(UnsupportedOnTargetError, match=r"(?s)ptxas does not take this inline assembly: .*PTX line \d+: movv.b32") as caught:
+        compiled(GPUTarget("cuda", 80, 32), "movv.b32 $0, $1;", "=f,f")
+    assert "tl.inline_asm_elementwise(ASM" in caught.value.source_line
 
 
 def test_unknown_constraint_letters_are_refused():

@@ -86,9 +86,11 @@ def _cache(ins: Instruction, ctx: DecodeContext) -> Step:
     return lambda w: None
 
 
-@instruction("s_memtime", "s_memrealtime")
+@instruction("s_memtime", "s_memrealtime", "s_sendmsg_rtn_b64")
 def _time(ins: Instruction, ctx: DecodeContext) -> Step:
     """A 64-bit clock: here the number of blocks of instructions that ran."""
+    if ins.base == "s_sendmsg_rtn_b64" and "GET_REALTIME" not in ins.operands[1].text:
+        raise ctx.unknown(ins, f"message {ins.operands[1].text}")
     place = scalar_index(ins.operands[0])
     if place is None:
         raise ctx.unknown(ins, "operands")

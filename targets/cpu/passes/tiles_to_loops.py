@@ -19,7 +19,7 @@ def run(module: Any, ctx: PassContext) -> None:
     math, vector and llvm ops, and ``@NAME__grid(slots, begin, end, grid x, y, z, scratch)``, which takes the kernel's
     arguments from 8-byte slots and runs programs begin ≤ id < end, x fastest. ctx.metadata gets ``scratch_bytes`` (a
     program's) and ``messages`` (the texts of prints and assertions)."""
-    from tilewright.targets.cpu import lower_dot, lower_map, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
+    from tilewright.targets.cpu import inline_asm, lower_dot, lower_map, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
     from tilewright.targets.cpu.calls import Called, lower_function
     from tilewright.targets.cpu.loop_builder import LoopBuilder
     from tilewright.targets.cpu.lower import TileLowering
@@ -49,7 +49,7 @@ def run(module: Any, ctx: PassContext) -> None:
 
     def make(b: LoopBuilder, arena: Arena) -> TileLowering:
         b.contract = bool(getattr(ctx.options, "enable_fp_fusion", True))
-        made = TileLowering(b, arena, axis, module, messages, int(ctx.capabilities.max_vector_bits))
+        made = TileLowering(b, arena, axis, module, messages, int(ctx.capabilities.max_vector_bits), ctx.arch)
         made._declared = declared
         return made
 

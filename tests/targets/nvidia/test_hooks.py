@@ -5,7 +5,6 @@ import pytest
 from nvidia_harness import Kernel, elementwise, random
 
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.simt import SimtError
 from tilewright.targets.nvidia.emit import ptxas
 
