@@ -53,6 +53,18 @@ class ExpressionGenerator(GeneratorBase):
     def visit_Tuple(self, node: ast.Tuple | ast.List) -> Any:
         return tl_tuple(self.elements(node.elts))
 
+    def visit_Dict(self, node: ast.Dict) -> Any:
+        """A dictionary of compile-time keys and values, which is a constexpr."""
+        out = {}
+        for key, item in zip(node.keys, node.values):
+            if key is None:
+                raise UnsupportedLanguageConstruct("the language of kernels does not have ** in dictionaries")
+            name, value = self.visit(key), self.visit(item)
+            if not is_static(name) or not is_static(value):
+                raise TypeMismatchError("a dictionary in a kernel has compile-time keys and values; tuples hold tensors")
+            out[static_value(name)] = static_value(value)
+        return constexpr(out)
+
     def elements(self, nodes: list[ast.expr]) -> list[Any]:
         out = []
         for n in nodes:

@@ -348,6 +348,8 @@ class JumpGenerator(ControlGenerator):
                             "this loop never ends: its condition is true while compiling and it holds no break and no return") from None
                     self._while(node, set(), endless, partial(self.run_body, node), None)
                     if "break" not in jumps(node.body):  # only a return leads out of it
+                        if VALUE not in self.frame.scope:
+                            raise UnsupportedLanguageConstruct("this loop never ends: its return cannot be reached") from None
                         self.frame.scope[RETURNED] = constexpr(True)
         return self._after()
 
@@ -389,6 +391,8 @@ class JumpGenerator(ControlGenerator):
             block.append_to(region)
         holder.erase()
         self.after_loop(live, kept, list(made.results))
+        if value is None and RETURNED in scope:
+            scope[RETURNED] = constexpr(False)  # the return cannot be reached
         if VALUE not in scope and value is not None:
             scope[VALUE] = value  # known while compiling: None, say
 

@@ -19,7 +19,7 @@ _WHY_NOT = {
     "FunctionDef": "a nested function definition: define it at module level with @jit",
     "ClassDef": "a class definition", "Import": "import: import at module level", "ImportFrom": "import: import at module level",
     "Global": "global", "Nonlocal": "nonlocal", "Yield": "yield", "YieldFrom": "yield", "Await": "await", "AsyncFor": "async",
-    "AsyncWith": "async", "AsyncFunctionDef": "async", "Dict": "a dictionary", "DictComp": "a dictionary", "Set": "a set", "SetComp": "a set",
+    "AsyncWith": "async", "AsyncFunctionDef": "async", "DictComp": "a dictionary", "Set": "a set", "SetComp": "a set",
     "Match": "match: use if/elif", "TryStar": "try: kernels have no exceptions",
 }
 

@@ -56,13 +56,15 @@ base_type = dtype
 
 
 class const:  # noqa: N801
-    """Annotation of a kernel's parameter: nothing is stored through this pointer, which is an error then.
+    """Annotation of a kernel's pointer parameter: nothing is stored through it. A store or an atomic is an error.
 
     Example::
 
         @triton.jit
-        def kernel(x: tl.const, y):
+        def copied(x: tl.const, y):
             tl.store(y, tl.load(x))
+
+        copied(p, out)
     """
 
 

@@ -225,6 +225,21 @@ JUMPS = {
             pair = (pair[0] ^ k, pair[1])
         tl.store(o + i, pair[0] * 4 + pair[1] + tl.load(at + i) + d.load([96]))
     """,
+    "dead_code_after_jumps": """
+        i = tl.arange(0, 64)
+        x = tl.load(p + i)
+        tl.store(o + i, x)
+        for k in range(n):
+            x += 1
+            continue
+            if x.max() > 0:
+                return
+        while True:
+            x += m
+            break
+            return
+        tl.store(o + i, x)
+    """,
     "locals_of_other_types": """
         i = tl.arange(0, 64)
         x = tl.load(p + i)
