@@ -167,7 +167,7 @@ def _utility(name: str, plugin: Any = None) -> Callable[..., Any]:
         return having[0].utilities[name]
     if plugin is not None and name in plugin.utilities:
         return plugin.utilities[name]
-    raise UnsupportedUtilityError(f"target {getattr(plugin, 'name', '')!r} does not tell {name}; {', '.join(p.name for p in having) or 'no target'} does")
+    raise UnsupportedUtilityError(f"target {getattr(plugin, 'name', '')!r} does not tell {name}; {', '.join(p.name for p in having) or 'no target'} do{'es' * (len(having) < 2)}")
 
 
 def _properties(device: int | None) -> tuple[Any, dict[str, Any]]:

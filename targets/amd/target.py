@@ -12,6 +12,7 @@ from tilewright.targets.amd.matrix_ops import MATRIX_OPS
 from tilewright.targets.amd.options import AmdOptions
 from tilewright.targets.amd.pipeline import pipeline
 from tilewright.targets.amd.probe import probe
+from tilewright.targets.amd.utilities import UTILITIES
 from tilewright.targets.protocol import API_VERSION, TargetPlugin
 
 
@@ -76,5 +77,6 @@ TARGET = TargetPlugin(
     hooks=_hooks,
     simulator=_simulator,
     knobs=KNOBS,
+    utilities=UTILITIES,
     language=LANGUAGE,
 )

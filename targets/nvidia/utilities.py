@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, TilewrightError
+from tilewright.targets.c_source import CApi, generate
 from tilewright.targets.nvidia.knobs import KNOBS
 
 # Dense floating-point (integer for int8) operations a clock of one multiprocessor, by compute capability: CUDA C++ Programming Guide,
@@ -176,7 +177,12 @@ def get_sass(cubin_asm: bytes, fun: str | None = None) -> str:
         return listing(_output([tool.path, *(("-fun", fun) if fun else ()), "-sass", path]))
 
 
+C_API = CApi(header="cuda.h", result="CUresult", success="CUDA_SUCCESS", module="CUmodule", function="CUfunction", stream="CUstream", load="cuModuleLoadData",
+             get_function="cuModuleGetFunction", unload="cuModuleUnload", launch="cuLaunchKernel", buffer_pointer="CU_LAUNCH_PARAM_BUFFER_POINTER",
+             buffer_size="CU_LAUNCH_PARAM_BUFFER_SIZE", end="CU_LAUNCH_PARAM_END", device_pointer="CUdeviceptr",
+             shared_attribute="cuFuncSetAttribute({function}, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {shared})")
+
 UTILITIES: dict[str, Callable[..., Any]] = {
     "nvsmi": nvsmi, "set_gpu_clock": set_gpu_clock, "cuda_memcheck": cuda_memcheck, "get_sass": get_sass,
-    "max_tensorcore_tflops": max_tensorcore_tflops, "max_simd_tflops": max_simd_tflops,
+    "c_source": functools.partial(generate, C_API), "max_tensorcore_tflops": max_tensorcore_tflops, "max_simd_tflops": max_simd_tflops,
 }
