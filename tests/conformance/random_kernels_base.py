@@ -165,7 +165,7 @@ def wider_integer(a: str, b: str) -> str:
 
 
 def signed(type: str) -> bool:
-    return type.startswith("int")
+    return type.startswith("int") and type != "int1"
 
 
 def small_type(type: str) -> str:

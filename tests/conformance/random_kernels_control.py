@@ -140,7 +140,12 @@ def loop(p: Base) -> None:
     p.nest.pop()
 
     def finish() -> None:
+        alike = [(x, y) for x, v in zip(names, like) for y, w in zip(names, like) if x < y and (v.type, v.shape, v.kind) == (w.type, w.shape, w.kind)]
         _assign(p, names, like)
+        if alike and p.chance(0.6):
+            p.used["variant", "loop.swap"] += 1
+            x, y = p.pick(*alike)
+            p.emit(f"{x}, {y} = {y}, {x}")
         if pointer:
             p.emit(f"{pointer} += {step}")
         if pair:

@@ -126,6 +126,8 @@ def save(p: Base, v: Value) -> None:
     """Store the value to an output of its own."""
     p.current = "store"
     p.read(v)
+    if p.chance(0.5):
+        p.emit(f"tl.static_assert({v.name}.dtype == {tl_type(v.type)})")  # what the rules of promotion give
     type, text = v.type, v.name
     if p.chance(0.15) and v.kind in ("int", "exact"):
         p.variant("another type")  # the store casts
@@ -143,10 +145,9 @@ def save(p: Base, v: Value) -> None:
 
 
 # ------------------------------------------------------------------------------------------ block pointers, descriptors
-def _window(p: Base) -> tuple[tuple[int, ...], list[int], list[int], list[int], int]:
+def _window(p: Base, block: tuple[int, ...]) -> tuple[tuple[int, ...], list[int], list[int], list[int], int]:
     """(block, tensor's sizes, strides, offsets, elements): a block that may reach over the tensor's edges."""
-    rank = p.pick(1, 2, 2, 2, 3)
-    block = p.factor(min(p.numel, 512), rank)
+    rank = len(block)
     sizes = [p.number(1, 2 * b) for b in block]
     strides, at = [0] * rank, 1
     for d in (range(rank - 1, -1, -1) if p.chance(0.7) else p.permutation(rank)):
@@ -162,7 +163,8 @@ def _list(values: list[int]) -> str:
 
 @production(1.5, variants=("load", "store", "advance", "zero", "run-time sizes"))
 def block_pointer(p: Base) -> None:
-    block, sizes, strides, offsets, size = _window(p)
+    v = p.find(lambda v: v.kind in ("int", "exact", "free") and 1 <= len(v.shape) <= 3) if p.programs == 1 and p.chance(0.4) else None
+    block, sizes, strides, offsets, size = _window(p, v.shape if v else p.factor(min(p.numel, 512), p.pick(1, 2, 2, 2, 3)))
     dims = list(range(len(block)))
     # a dim without a check has to lie inside
     checked = [d for d in dims if offsets[d] + block[d] > sizes[d] or p.chance(0.5)]
@@ -171,7 +173,7 @@ def block_pointer(p: Base) -> None:
         p.variant("run-time sizes")
         shape[0] = f"n + {sizes[0] - p.n}"
     check = f", boundary_check=({', '.join(map(str, checked))}{',' if len(checked) == 1 else ''})" if checked else ""
-    if p.chance(0.5):
+    if v is None:
         p.variant("load")
         name, kind, bound = p.array(p.pick(*(t for t in TYPES if t != "int1" and t not in FP8)), size)
         pad = ', padding_option="zero"' if checked and p.chance(0.6) else ""
@@ -188,9 +190,6 @@ def block_pointer(p: Base) -> None:
         type = next(t for t, d in _torch_types() if d == p.args[name].dtype)
         p.give(f"tl.load({window}{check}{pad})", type, block, kind, bound)
         return
-    v = p.like(block, lambda v: v.kind in ("int", "exact", "free"), broadcast=False)
-    if v is None or p.programs > 1:
-        raise Nothing
     p.variant("store")
     name = p.output(v.type, size)
     p.emit(f"tl.store(tl.make_block_ptr({name}, [{', '.join(shape)}], {_list(strides)}, {_list(offsets)}, {_list(list(block))}, {_list(dims[::-1])}), {v.name}{check})")
@@ -204,29 +203,62 @@ def _torch_types() -> list[tuple[str, object]]:
 
 @production(1, variants=("load", "store", "inside and outside"))
 def descriptor(p: Base) -> None:
-    type = p.pick("int32", "fp32", "fp16", "bf16", "int8", "int64", "uint8", "fp64", "int16")
-    least = 16 * 8 // WIDTH[type]
-    if p.numel < least:
-        raise Nothing
-    rank = p.pick(1, 2, 2, 3)
-    lead = p.factor(min(p.numel, 512) // least, rank) if p.numel // least else (1,) * rank
-    block = (*lead[:-1], lead[-1] * least)
+    v = p.find(lambda v: v.kind in ("int", "exact", "free") and 1 <= len(v.shape) <= 5 and v.shape[-1] * WIDTH[v.type] >= 128) \
+        if p.programs == 1 and p.chance(0.4) else None
+    if v is not None:
+        type, block = v.type, v.shape
+    else:
+        type = p.pick("int32", "fp32", "fp16", "bf16", "int8", "int64", "uint8", "fp64", "int16")
+        least = 16 * 8 // WIDTH[type]
+        if p.numel < least:
+            raise Nothing
+        lead = p.factor(min(p.numel, 512) // least, p.pick(1, 2, 2, 3, 4))
+        block = (*lead[:-1], lead[-1] * least)
     sizes = [p.number(1, 2 * b) for b in block]
-    strides = [math.prod(sizes[d + 1:]) for d in range(rank)]
+    strides = [math.prod(sizes[d + 1:]) for d in range(len(block))]
     offsets = [p.number(-1, s) for s in sizes]
     p.variant("inside and outside")
     head = f"[{', '.join(map(str, sizes))}], {_list(strides)}, {_list(list(block))}"
-    if p.chance(0.6) or p.programs > 1:
+    if v is None:
         p.variant("load")
         name, kind, bound = p.array(type, math.prod(sizes))
         p.give(f"tl.make_tensor_descriptor({name}, {head}).load({_list(offsets)})", type, block, kind, bound)
+    else:
+        p.variant("store")
+        name = p.output(type, math.prod(sizes))
+        p.emit(f"tl.make_tensor_descriptor({name}, {head}).store({_list(offsets)}, {v.name})")
+
+
+@production(1.2, variants=("in place", "after a store", "one of two arrays"))
+def alias(p: Base) -> None:
+    """Loads and stores of one array in an order that matters, a barrier between them; and addresses in one of two arrays."""
+    how = p.variant()
+    if how == "one of two arrays":
+        shape = p.factor(p.numel)
+        type = p.pick("int32", "fp32", "fp16", "int64", "uint8")
+        names = [p.array(type, math.prod(shape) * p.programs + 1) for _ in range(2)]
+        at = f"{p.place(shape)} + pid * {math.prod(shape)}"
+        (a, kind, bound), (b, _, _) = names
+        p.give(f"tl.load(tl.where({p.condition(shape)}, {a} + {at}, {b} + 1 + {at}))", type, shape, kind, bound)
         return
-    v = p.like(block, lambda v: v.type == type and v.kind in ("int", "exact", "free"), broadcast=False)
-    if v is None:
-        raise Nothing
-    p.variant("store")
-    name = p.output(type, math.prod(sizes))
-    p.emit(f"tl.make_tensor_descriptor({name}, {head}).store({_list(offsets)}, {v.name})")
+    v = p.need(lambda v: v.kind in ("int", "exact", "free") and len(v.shape) > 0)
+    numel = v.numel
+    name, kind, bound = p.array(v.type, numel * p.programs, v.kind if v.kind == "exact" else None)
+    at = f"{name} + pid * {numel}"
+    back = f"{at} + ({numel - 1} - {p.place(v.shape)})"
+    bound = max(bound, SMALL)
+    value = p.low(v) if v.kind == "exact" else v.name
+    kind = "free" if "free" in (kind, v.kind) else kind
+    if how == "in place":
+        old = p.read(p.give(f"tl.load({back})", v.type, v.shape, kind, bound))
+        p.emit("tl.debug_barrier()")
+        p.emit(f"tl.store({at} + {p.place(v.shape)}, {value})")
+        p.give(f"tl.where({p.condition(v.shape)}, {old.name}, {value})", v.type, v.shape, kind, bound)
+    else:
+        p.emit(f"tl.store({at} + {p.place(v.shape)}, {value})")
+        p.emit("tl.debug_barrier()")
+        p.give(f"tl.load({back})", v.type, v.shape, kind, bound)
+    p.emit("tl.debug_barrier()")  # what comes next in a loop is after it
 
 
 # ----------------------------------------------------------------------------------------------------------- atomics

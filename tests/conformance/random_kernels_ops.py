@@ -170,7 +170,7 @@ def select(p: Base) -> None:
     elif how == "clamp":
         if a.kind == "int":
             raise Nothing
-        type = "fp32" if a.type == "bf16" else a.type
+        type = "fp64" if a.type == "fp64" else "fp32"  # as that of the bounds, numbers that become fp32
         p.give(f"tl.clamp({a.name}, -3.0, {p.number(0, 6)}.0)", type, a.shape, a.kind, 6)
     else:
         b = p.like(a.shape, lambda v: _numbers(v) and (v.kind == "int") == (a.kind == "int")) or a
@@ -435,7 +435,7 @@ def arrange(p: Base) -> None:
             raise Nothing
         p.give(f"tl.flip({a.name}, {axis})", a.type, a.shape, a.kind, a.bound)
     else:
-        if a.kind not in ("int", "exact") or a.shape[-1] > 8 or a.numel > 256:
+        if a.kind not in ("int", "exact") or a.shape[-1] > 16 or a.numel > 256:
             raise Nothing
         if how == "topk":
             k = 1 << p.number(0, a.shape[-1].bit_length() - 1)
@@ -547,10 +547,10 @@ def scan(p: Base) -> None:
 _DOTS = ("fp16", "bf16", "fp32", "fp64", "int8", "fp8e5", "fp8e4nv", "fp16 out")
 
 
-@production(2, variants=(*_DOTS, "accumulator", "batched", "transposed", "precision"))
+@production(3, variants=(*_DOTS, "accumulator", "batched", "transposed", "precision"))
 def dot(p: Base) -> None:
     """Operands are brought to ±3, so that products and sums are exact in every precision."""
-    batch = p.pick((), (), (), (2,))
+    batch = p.pick((), (), (2,))
     sizes = [s for s in (16, 16, 32) if s * s * math.prod(batch) <= LARGEST]
     m, n, k = (p.pick(*sizes) for _ in range(3))
     turn = p.chance(0.3)

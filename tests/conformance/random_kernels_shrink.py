@@ -199,7 +199,7 @@ import zlib
 {f'os.environ.setdefault("TILEWRIGHT_TARGET", {target!r})' if target else ""}
 import torch
 
-from tilewright.conformance import harness
+from tilewright.conformance import harness, random_kernels_run
 {function(case.source)}
 
 def packed(data, dtype, shape):
@@ -212,7 +212,7 @@ ARGS = {{
 
 if __name__ == "__main__":
     reference = harness.interpret(kernel, ARGS, {case.grid})
-    got = harness.run(kernel, ARGS, {case.grid}, **{case.options})
+    got = random_kernels_run.launch(kernel, ARGS, {case.grid}, {case.options})
     for name, value in reference.items():
         harness.assert_same(got[name], value, what=name, **{TOLERANCE})
     print("all arrays agree")
