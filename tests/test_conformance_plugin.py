@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.conformance import names, record, table
+from tilewright.conformance import names, plugin, record, table
 from tilewright.conformance.harness import interpret, kernel_of, poisoned, random_array, rng_of
 from tilewright.conformance.plugin import add_up, missing_names
 
@@ -58,6 +58,20 @@ def _run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str],
     return done, json.loads(report.read_text())
 
 
+def _here(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict, str]:
+    """The same in this process, which has imported torch already: exit status, report, output."""
+    monkeypatch.setattr(plugin, "_current", None)  # the outer session's
+    for name, value in (("TILEWRIGHT_TARGET", "cpu"), ("PYTEST_ADDOPTS", ""), ("TILEWRIGHT_INTERPRET", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TILEWRIGHT_CONFORMANCE_SAMPLE", raising=False)
+    monkeypatch.chdir(folder)
+    capfd.readouterr()
+    status = pytest.main(["-q", "-n", "0", "--rootdir", str(folder), "-c", os.devnull, "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "tilewright.conformance.plugin",
+                          "--tilewright-target", "cpu", "--tilewright-report", str(folder / "report.json"), *options, str(folder / "conformance")])
+    out = capfd.readouterr()
+    return int(status), json.loads((folder / "report.json").read_text()), out.out + out.err
+
+
 def _suite(tmp_path: Path) -> Path:
     (tmp_path / "conformance").mkdir()
     (tmp_path / "conformance" / "names.json").write_text((HERE / "names.json").read_text())
@@ -65,17 +79,27 @@ def _suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.nightly)])
-def test_report(tmp_path, workers):
-    """Passed, failed, refused (of a target that ships: failed), skipped; nightly ones left out; the same with several workers."""
-    done, report = _run(_suite(tmp_path), "-n", str(workers), "--tilewright-target", "cpu")
+def test_report(tmp_path, monkeypatch, capfd):
+    """Passed, failed, refused (of a target that ships: failed), skipped; nightly ones left out."""
+    status, report, out = _here(_suite(tmp_path), monkeypatch, capfd)
+    assert status == 1, out
+    _check_report(report, out)
+
+
+@pytest.mark.nightly
+def test_report_of_several_workers(tmp_path):
+    done, report = _run(_suite(tmp_path), "-n", "2", "--tilewright-target", "cpu")
     assert done.returncode == 1, done.stdout + done.stderr
+    _check_report(report, done.stdout)
+
+
+def _check_report(report, out):
     outcomes = {n.rpartition("::")[2]: t["outcome"] for n, t in report["tests"].items()}
     assert outcomes == {"test_add[int32]": "passed", "test_add[fp32]": "passed", "test_add[int8]": "passed", "test_refused": "failed", "test_wrong": "failed", "test_skipped": "skipped"}
     used = report["names"]
     assert {k: v["passed"] for k, v in used["operator add"].items()} == {"pointers": 3, "int32": 1, "fp32": 1, "int8": 1}
     assert used["operator sub"]["fp32"]["failed"] == 1 and "fp32" in used["load"] and used["load"]["fp32"]["failed"] == 0
-    assert "cpu refuses what it has to run" in done.stdout and "target cpu: 3 tests passed, 2 tests failed, 1 tests skipped" in done.stdout
+    assert "cpu refuses what it has to run" in out and "target cpu: 3 tests passed, 2 tests failed, 1 tests skipped" in out
     page = table.table([report])
     assert "| `load` | P0 | int8, int32, fp32 | ✓ |" in page and "| `operator sub` | P0 |  | ✗" in page and "| `cumsum` | P0 |  | – |" in page
 
@@ -86,6 +110,15 @@ def test_sample_and_the_oracle(tmp_path):
     assert sorted(n.rpartition("::")[2].partition("[")[0] for n in report["tests"]) == ["test_add", "test_skipped"] and report["sample"] == "1:7"
     wrong = subprocess.run([sys.executable, "-m", "pytest", "-p", "tilewright.conformance.plugin", "--tilewright-target", "nothing", str(tmp_path)], capture_output=True, text=True)
     assert wrong.returncode == 4 and "nothing" in wrong.stderr
+
+
+def test_a_whole_run_has_to_use_every_name(tmp_path, monkeypatch, capfd):
+    """Nothing deselected, all passed, and yet an error: the suite has gaps. With -k (the test above) it is no whole run."""
+    suite = _suite(tmp_path)
+    (suite / "conformance" / "test_small.py").unlink()  # in this process a module of that name is there already
+    (suite / "conformance" / "test_three.py").write_text(_SUITE.partition("def test_refused")[0])
+    status, _, out = _here(suite, monkeypatch, capfd)
+    assert status == 1 and "3 passed" in out and "no passing test uses these names of the usage list: program_id, " in out, out
 
 
 def test_what_is_recorded():
