@@ -162,8 +162,8 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
 
 def run(module: Any, ctx: Any) -> None:
     """Before: ttg with any layouts. After: memory ops have coalesced blocked layouts, joined to the rest by convert_layout."""
+    axis = AxisInfoAnalysis(module)  # of all functions: what is known of arguments is known where they are called
     for function in functions(module):
-        axis = AxisInfoAnalysis(function=function)
         for node, encoding in _plan(function, axis, ctx):
             for i, v in enumerate(node.operands):
                 if type_info(v.type).shape is not None:

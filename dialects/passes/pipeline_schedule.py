@@ -250,7 +250,8 @@ class Scheduler:
 
     def _axis(self) -> AxisInfoAnalysis:
         if self._axis_info is None:
-            self._axis_info = AxisInfoAnalysis(function=self.function)
+            called = is_called(self.function)  # then its callers say what is known of its arguments
+            self._axis_info = AxisInfoAnalysis(self.function.module) if called else AxisInfoAnalysis(function=self.function)
         return self._axis_info
 
     def _buffers(self, plan: LoopPlan) -> tuple[int, bool]:

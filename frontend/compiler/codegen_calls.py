@@ -89,6 +89,10 @@ class CallGenerator(JumpGenerator):
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(hints.get(i, {})) for i in range(len(types))])
         return made
 
+    def enter(self, frame: Frame, body: Any, recursive: bool = False) -> Any:
+        """See CodeGenerator."""
+        raise NotImplementedError
+
     def with_descriptors(self, value: Any) -> Any:
         """``value`` with the tensor descriptors in it made here, at a function's top."""
         if isinstance(value, tensor_descriptor):

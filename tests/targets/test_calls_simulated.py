@@ -94,3 +94,34 @@ def test_an_assertion_in_a_called_function_ends_the_program(monkeypatch):
     with pytest.raises(tilewright.TilewrightError, match="too large"):
         checking[(1,)](o, 5, debug=True)
     assert o.tolist() == [0, 0]
+
+
+@tilewright.jit(noinline=True)
+def product(a, b, acc, K):
+    i, k = tl.arange(0, 32), tl.arange(0, 32)
+    for at in range(0, K, 32):
+        x = tl.load(a + i[:, None] * K + at + k[None, :])
+        y = tl.load(b + (at + k[:, None]) * 32 + i[None, :])
+        acc = tl.dot(x, y, acc)
+    return acc
+
+
+@tilewright.jit
+def products(a, b, o, K):
+    i = tl.arange(0, 32)
+    acc = product(a, b, tl.zeros([32, 32], tl.float32), K)
+    acc = product(a, b, acc, K)
+    tl.store(o + i[:, None] * 32 + i[None, :], acc)
+
+
+@pytest.mark.parametrize("target, stage, found", [("nvidia:sm_80:sim", "ptx", "cp.async.cg"), ("amd:gfx950:sim", "amdgcn", "v_mfma")])
+def test_loops_in_called_functions(target, stage, found, monkeypatch):
+    """They are pipelined, by what the calls say of the arguments; and no buffer operations are made of addresses that nothing is known of."""
+    monkeypatch.setenv("TILEWRIGHT_TARGET", target)
+    rng = np.random.default_rng(0)
+    raw = rng.integers(-3, 3, 2 * 32 * 96 + 8).astype(np.float16)
+    raw = raw[(-raw.ctypes.data % 16) // 2:]
+    a, b = raw[:32 * 96].reshape(32, 96), raw[32 * 96:2 * 32 * 96].reshape(96, 32)
+    o = np.zeros((32, 32), np.float32)
+    compiled = products[(1,)](a, b, o, 96)
+    assert np.array_equal(o, 2 * (a.astype(np.float64) @ b)) and found in compiled.asm[stage]

@@ -5,7 +5,8 @@ address that the wave gives. So it is the buffer's layout that says which elemen
 
 Before: optimize_dot_operands has put a local_alloc behind each such load. After: where a buffer's layout keeps 16 bytes of the load's
 fastest dim together (it is given the cheapest one that does), the load has the register layout that follows from it, and ``ctx.capabilities`` say that copies of 16 bytes, a lane after another, may be asynchronous: pipeline_loops then
-makes ttg.async_copy_global_to_local of the loads. Loads that do not qualify stay as they are, and are prefetched in registers.
+makes ttg.async_copy_global_to_local of the loads. Loads that do not qualify stay as they are, and are prefetched in registers. So are all of a
+kernel that calls functions: of the addresses of those nothing is proven, which a buffer operation needs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.call_graph import has_calls
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info, with_encoding
 from tilewright.dialects.encodings import linear_encoding, permuted_shared, to_linear_layout
@@ -32,7 +34,7 @@ BYTES = 16
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
     stages = ctx.num_stages
-    if stages < 2:
+    if stages < 2 or has_calls(module):
         return
     changed = False
     for function in functions(module):

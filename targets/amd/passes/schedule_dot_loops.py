@@ -28,7 +28,7 @@ def run(module: Any, ctx: PassContext) -> None:
     for function in functions(module):
         for loop in [n for n in function.nodes() if n.name == "scf.for"]:
             dots = [n for n in loop.regions[0].ops if n.name == "tt.dot"]
-            if not dots or any(n.name in ("scf.for", "scf.if", "scf.while") for n in loop.regions[0].ops):
+            if not dots or any(n.name in ("scf.for", "scf.if", "scf.while", "func.call") for n in loop.regions[0].ops):
                 continue
             if _chained(function, loop, dots):
                 if "attention" in hints:
