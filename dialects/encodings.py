@@ -250,7 +250,7 @@ def _matrix(shape: tuple[int, ...], encoding: Any, role: str, k_width: int) -> L
         native = native_k_width(row)
         if k_width > native:
             ratio, total = k_width // native, row.k * (k_width // native)
-            if log2(ratio) < 0 or shape[k_dim] < total:
+            if log2(ratio) < 0 or 1 < shape[k_dim] < total:  # one element is what a broadcast repeats
                 raise ValueError(f"k_width {k_width} needs at least {total} elements along k; the operand has {shape[k_dim]}")
             while bases.covered[k_dim] < total:
                 bases.add("register", k_dim, 2)

@@ -75,3 +75,21 @@ def test_keys_of_objects_and_closures_differ() -> None:
     assert stable_text(scaled(2.0)) == texts[2]
 
 
+
+
+def test_a_dot_with_a_matrix_made_of_indices() -> None:
+    """mlstm-kernels: a running sum as a product with a triangle, whose rows and columns have the product's layout before they are repeated."""
+    x = torch.arange(64 * 64, dtype=torch.float32).reshape(64, 64) % 7
+    compare("""
+        @triton.jit
+        def kernel(x, o):
+            i = tl.arange(0, 16)
+            j = tl.arange(0, 64)
+            m = tl.where(i[:, None] >= i[None, :], 1., 0.)
+            z = tl.zeros([64], dtype=tl.float32)
+            for t in range(4):
+                at = (t * 16 + i)[:, None] * 64 + j[None, :]
+                s = tl.load(x + at)
+                tl.store(o + at, tl.dot(m, s, allow_tf32=False) + z)
+                z += tl.sum(s, 0)
+    """, {"x": x, "o": poisoned("fp32", (64, 64))}, expected={"o": torch.cumsum(x, 0)}, num_warps=2)

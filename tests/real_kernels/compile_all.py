@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import hashlib
 import json
 import os
 import re
@@ -453,6 +454,8 @@ def worker(args: argparse.Namespace, todo: list[tuple[str, str | None]], done: s
             launched = wrapped or re.search(rf"\b{re.escape(name)}\s*\[", args.texts) is not None
             if not launched and not (Uses.of(fn).programs and not re.search(rf"\b{re.escape(name)}\(", args.texts.replace(f"def {name}(", ""))):
                 continue
+            if args.sample > 1 and int.from_bytes(hashlib.sha256(f"{module_name}:{name}".encode()).digest()[:4], "little") % args.sample:
+                continue
             for variant in (0, 1):
                 for target in args.targets.split(","):
                     key = f"{module_name}:{name}/{variant}@{target}"
@@ -610,6 +613,7 @@ def main() -> None:
     parser.add_argument("--out", default="compile_all.jsonl")
     parser.add_argument("--only", default="", help="modules whose name matches")
     parser.add_argument("--match", default="", help="kernels whose module:name matches")
+    parser.add_argument("--sample", type=int, default=1, metavar="N", help="one kernel in N, always the same ones")
     parser.add_argument("--leave", default="", help="leave out files whose path matches")
     parser.add_argument("--again", action="store_true", help="do not go on where the file of results ends")
     parser.add_argument("--verbose", action="store_true")
