@@ -102,8 +102,11 @@ class Run:
         known = {"seed": seed, "kind": outcome.kind, "mark": outcome.mark, "text": outcome.text}
         if outcome.kind != "generator":
             case = generate(seed)
-            if self.options.shrink and number <= self.options.most:
-                case, outcome = shrink(case, outcome, worker, self.options.shrink)
+            allowed = self.options.shrink
+            if self.options.budget:  # a run that has to end
+                allowed = min(allowed, max(5.0, self.options.budget - (time.monotonic() - self.start)))
+            if allowed and number <= self.options.most:
+                case, outcome = shrink(case, outcome, worker, allowed)
             folder = Path(self.options.out)
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"seed_{seed}_{outcome.kind}.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -28,6 +29,10 @@ def _test(p: Base) -> str:
 def _carried(p: Base, most: int) -> list[Value]:
     found = [p.need(lambda v: v.kind != "fp8") for _ in range(p.number(1, most))]
     return list({v.name: v for v in found}.values())
+
+
+def _alike(v: Value, w: Value) -> bool:
+    return (v.type, v.shape, v.kind) == (w.type, w.shape, w.kind)
 
 
 def _fit(p: Base, v: Value) -> str:
@@ -56,7 +61,7 @@ def _assign(p: Base, names: list[str], like: list[Value]) -> None:
     order = list(range(len(names)))
     texts = []
     for v in like:
-        same = p.need(lambda w, v=v: w.type == v.type and w.shape == v.shape and w.kind == v.kind)
+        same = p.need(partial(_alike, v))
         texts.append(_fit(p, same))
     if len(names) > 1 and p.chance(0.4):
         p.emit(f"{', '.join(names)} = {', '.join(texts)}")
@@ -140,7 +145,7 @@ def loop(p: Base) -> None:
     p.nest.pop()
 
     def finish() -> None:
-        alike = [(x, y) for x, v in zip(names, like) for y, w in zip(names, like) if x < y and (v.type, v.shape, v.kind) == (w.type, w.shape, w.kind)]
+        alike = [(x, y) for x, v in zip(names, like) for y, w in zip(names, like) if x < y and _alike(v, w)]
         _assign(p, names, like)
         if alike and p.chance(0.6):
             p.used["variant", "loop.swap"] += 1

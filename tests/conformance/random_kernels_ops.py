@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from .harness import WIDTH
@@ -547,6 +548,10 @@ def scan(p: Base) -> None:
 _DOTS = ("fp16", "bf16", "fp32", "fp64", "int8", "fp8e5", "fp8e4nv", "fp16 out")
 
 
+def _as_large(shape: tuple[int, ...], v: Value) -> bool:
+    return v.numel == math.prod(shape) and v.kind != "bool"
+
+
 @production(3, variants=(*_DOTS, "accumulator", "batched", "transposed", "precision"))
 def dot(p: Base) -> None:
     """Operands are brought to ±3, so that products and sums are exact in every precision."""
@@ -559,7 +564,7 @@ def dot(p: Base) -> None:
     type = how.split()[0]
     texts = []
     for shape in (left, right):
-        a = p.like(shape, lambda v: v.kind != "bool", broadcast=False) or p.find(lambda v, s=shape: v.numel == math.prod(s) and v.kind != "bool")
+        a = p.like(shape, lambda v: v.kind != "bool", broadcast=False) or p.find(partial(_as_large, shape))
         if a is None:
             if p.nest or p.count > 20:
                 raise Nothing

@@ -34,7 +34,7 @@ from .random_kernels_base import Case
 from .random_kernels_control import generate
 
 # zeros of both signs count as equal, since the minimum of both is either
-TOLERANCE = {"ulp": 0.5}
+TOLERANCE: dict[str, Any] = {"ulp": 0.5}
 _REFUSALS = ("UnsupportedOnTargetError", "UnsupportedArchError")
 
 
@@ -175,8 +175,9 @@ class Worker:
         self.served = 0
 
     def _start(self) -> None:
-        # a server that has imported everything forks the workers: a crash then costs milliseconds
-        context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
+        # a server that has imported everything forks the workers: a crash then costs milliseconds. A device's driver may not like forks.
+        forks = harness.DEVICE == "cpu" and "forkserver" in multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
         if context.get_start_method() == "forkserver":
             context.set_forkserver_preload([__name__, "tilewright.conformance.harness", "tilewright.dialects.context", "tilewright.compiler.code_generator"])
         self.connection, theirs = context.Pipe()
@@ -223,7 +224,7 @@ class Worker:
             # the innermost functions tell causes apart
             where = " < ".join(line.rpartition(" in ")[2] + " " + Path(line.split('"')[1]).stem for line in stack[:2])
             return Outcome("crash", f"the process ended with exit code {code}\n" + "\n".join(stack[:12]), f"crash {code} in {where}")
-        if outcome.kind == "error" and os.environ.get("TILEWRIGHT_TEST_DEVICE", "cpu") != "cpu":
+        if outcome.kind == "error" and harness.DEVICE != "cpu":
             self.stop()  # a device that faulted gives errors to the kernels after
         return outcome
 
