@@ -727,8 +727,17 @@ ARGUMENTS = {
 }
 
 
+ARGUMENTS["tuples"] = ("t, u: tl.constexpr, v=(2, None)", {"t": (3, None, (4, 0.5), True, 16, 2**40), "u": (5, "x", (6,))}, """
+                y = i + t[0] * 1000
+                if t[1] is None and u[1] == "x" and v[1] is None:
+                    y = y + u[2][0] + u[0] * v[0]
+                (a, b), c, d = t[2], t[3], t[4]
+                for k in range(t[0]):
+                    y += a * k + d
+                y = y.to(tl.int64) + (b * 4).to(tl.int64) + c + t[5] * t[-2]
+                """, "int64")
 I = np.arange(32)
-EXPECTED = {"int64": 9_000_000_000_000 * (1 + I), "narrow": -56 + 144_000 + 5536 + I, "unsigned": 1 + 2**24 - 1 + I, "by value": 2**32 - 8 + 1 + I,
+EXPECTED = {"tuples": I + 3000 + 6 + 10 + 4 * 3 + 48 + 2 + 1 + 2**44, "int64": 9_000_000_000_000 * (1 + I), "narrow": -56 + 144_000 + 5536 + I, "unsigned": 1 + 2**24 - 1 + I, "by value": 2**32 - 8 + 1 + I,
             "float64": 0.1 + np.float64(np.float32(0.1)) * 1e-3 + I}
 
 
