@@ -249,10 +249,15 @@ class TileSemantic(MemorySemantic):
     # -- dot -------------------------------------------------------------------------------------------------------
     def dot(self, a: Any, b: Any, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None, max_num_imprecise_acc: Any = None,
             out_dtype: Any = t.float32) -> tensor:
-        """Matrix product ``a[.., M, K] @ b[.., K, N] (+ acc)`` of 2 or, batched, 3 dims."""
+        """Matrix product ``a[.., M, K] @ b[.., K, N] (+ acc)`` of 2 or, batched, more dims."""
         a, b = self._block(a, "dot"), self._block(b, "dot")
         acc, out_dtype = unwrap(acc), unwrap(out_dtype)
         sa, sb = a.type.shape, b.type.shape
+        if len(sa) == len(sb) > 3 and sa[:-2] == sb[:-2] and sa[-1] == sb[-2]:  # all batch dims as one
+            flat = [self.reshape(v, [v.numel // (v.type.shape[-1] * v.type.shape[-2]), *v.type.shape[-2:]]) for v in (a, b)]
+            if acc is not None and (acc := self._block(acc, "dot")).type.shape == (*sa[:-1], sb[-1]):
+                acc = self.reshape(acc, [flat[0].type.shape[0], sa[-2], sb[-1]])
+            return self.reshape(self.dot(*flat, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype), [*sa[:-1], sb[-1]])
         if len(sa) not in (2, 3) or len(sa) != len(sb):
             raise ShapeMismatchError(f"dot takes two tensors of 2, or both of 3, dims, not of shapes {list(sa)} and {list(sb)}")
         if sa[-1] != sb[-2]:
@@ -260,8 +265,10 @@ class TileSemantic(MemorySemantic):
                                      f"the second-to-last of the second ({sb[-2]})")
         if sa[:-2] != sb[:-2]:
             raise ShapeMismatchError(f"dot of shapes {list(sa)} and {list(sb)}: the batch dims differ")
-        a, b = self._dot_operand(a), self._dot_operand(b)
         ta, tb = a.type.scalar, b.type.scalar
+        if ta.is_fp8() and tb.is_fp8() and (ta.is_fp8e4b15() or tb.is_fp8e4b15()):  # which no hardware has; fp16 holds all of fp8
+            a, b = self.cast(a, t.float16), self.cast(b, t.float16)
+            ta = tb = t.float16
         if ta != tb and not (ta.is_fp8() and tb.is_fp8()) and not (ta.is_int() and tb.is_int() and ta.int_bitwidth == tb.int_bitwidth == 8):
             raise TypeMismatchError(f"dot takes operands of one type, not {ta} and {tb}; cast one with .to()")
         if ta.is_int():
@@ -296,11 +303,9 @@ class TileSemantic(MemorySemantic):
         imprecise = unwrap(max_num_imprecise_acc)
         if imprecise is None:
             imprecise = getattr(self.builder.options, "max_num_imprecise_acc_default", 0) if ta.is_fp8() else 0
+        elif ta.is_fp8() and int(imprecise) > sa[-1]:
+            raise TypeMismatchError(f"max_num_imprecise_acc is at most K, {sa[-1]} here, not {imprecise}")
         return self.new("tt.dot", [a, b, acc], type, {"input_precision": precision, "max_num_imprecise_acc": int(imprecise or 0)})
-
-    def _dot_operand(self, value: tensor) -> tensor:
-        # fp8e4b15 has no hardware form anywhere; its values are exact in fp16
-        return self.cast(value, t.float16) if value.type.scalar.is_fp8e4b15() else value
 
     def _input_precision(self, input_precision: Any, allow_tf32: Any) -> str:
         input_precision, allow_tf32 = unwrap(input_precision), unwrap(allow_tf32)
