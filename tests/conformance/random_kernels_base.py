@@ -48,6 +48,11 @@ def small(x, low, high):
 
 
 @triton.jit
+def no_nan(x):
+    return tl.where(x == x, x, 1)
+
+
+@triton.jit
 def odd(x):
     return x | 1
 

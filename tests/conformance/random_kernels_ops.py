@@ -244,7 +244,9 @@ def _bitcast(p: Base, a: Value) -> None:
     p.variant("bits")
     type = p.pick(*types)
     source = f"({a.name} + 0.0)" if a.kind == "exact" else a.name  # +0.0: minimum and maximum may give zero either sign
-    p.give(f"{source}.to({tl_type(type)}, bitcast=True)", type, a.shape, "free" if type in FLOATS else "int")
+    text = f"{source}.to({tl_type(type)}, bitcast=True)"
+    # no signalling NaN: whether a maximum ignores one is not laid down
+    p.give(f"no_nan({text})" if type in FLOATS else text, type, a.shape, "free" if type in FLOATS else "int")
 
 
 @production(2, variants=("-", "abs", "floor", "ceil", "sqrt_rn", "umulhi", "fma", "broadcast"))
