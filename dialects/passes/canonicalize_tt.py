@@ -17,6 +17,7 @@ from tilewright.dialects.analysis.structure import (
     attribute_names,
     block_region_of,
     functions,
+    is_removable,
     type_info,
     with_encoding,
 )
@@ -29,12 +30,13 @@ _LOOPS = ("scf.for", "scf.while")
 _ELEMENTWISE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "tt.ptr_to_int", "tt.fp_to_fp", "tt.precise_",
                 "tt.mulhiui", "tt.clampf")
 _SHAPE_OPS = frozenset(("tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"))
+_COMBINERS = ("tt.reduce", "tt.scan", "tt.map_elementwise")
 _DIVISIONS = ("arith.divsi", "arith.remsi", "arith.divui", "arith.remui", "arith.ceildivsi", "arith.ceildivui", "arith.floordivsi")
 
 
 def run(module: Any, ctx: PassContext) -> None:
     """Before: any tt or ttg. After: the same meaning; arith on constants is folded, x+0, x*1, … are x, splats and broadcasts come
-    after the arithmetic they commute with, ``dot(a, b, 0) + c`` is ``dot(a, b, c)``, branches on constants are gone, and pure ops
+    after the arithmetic they commute with, ``dot(a, b, 0) + c`` is ``dot(a, b, c)``, branches on constants are gone, in combiners too, and pure ops
     that depend on nothing in a loop stand before it."""
     for function in functions(module):
         Simplifier(function).run()
@@ -57,6 +59,9 @@ class Simplifier:
             node = region.ops[position]
             if node.name == "scf.if" and self._constant_branch(node):
                 continue  # its contents stand here now
+            if node.name in _COMBINERS:
+                for inner in node.regions:
+                    self._combiner(inner)
             if node.name == "scf.for":
                 self._unchanged_carried(node)
             if node.name in ("scf.for", "scf.while", "scf.if") or block_region_of(node.name) is not None:
@@ -68,6 +73,17 @@ class Simplifier:
             while position < len(region.ops) and region.ops[position] is not node:
                 position += 1
             position += 1
+
+    def _combiner(self, region: Region) -> None:
+        """Inside a combiner: no branch on a constant, and nothing that is not used (a helper that asks for a value's type leaves such)."""
+        position = 0
+        while position < len(region.ops):
+            node = region.ops[position]
+            if node.name != "scf.if" or not self._constant_branch(node):
+                position += 1
+        for node in reversed(list(region.ops)):
+            if node.results and is_removable(node) and not any(True for r in node.results for _ in r.uses):
+                self.function.erase(node)
 
     def _visit(self, node: Node) -> None:
         new = self.simplified(node)

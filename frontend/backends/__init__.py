@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Backend:
-    """One target: ``compiler(target)`` gives a Backend of ``compiler.compiler``, ``driver()`` its ActiveDriver."""
+    """One target: ``compiler(target)`` gives a Backend of ``compiler.compiler``, ``driver`` is the class of its drivers."""
 
     def __init__(self, name: str):
         self.name = name
@@ -17,11 +17,30 @@ class Backend:
 
         return make_backend(target)
 
+    @property
     def driver(self) -> Any:
-        from tilewright.runtime.driver import ActiveDriver
-        from tilewright.targets import registry
+        """The class of the target's drivers: called, it makes one; ``driver.active`` is an instance of it where that is this target's."""
+        if self.name not in _driver_classes:
+            _driver_classes[self.name] = _driver_class(self.name)
+        return _driver_classes[self.name]
 
-        return ActiveDriver(registry.select(self.name))
+
+_driver_classes: dict[str, type] = {}
+
+
+def _driver_class(name: str) -> type:
+    from tilewright.runtime.driver import ActiveDriver
+    from tilewright.targets import registry
+
+    class OfOneTarget(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, ActiveDriver) and instance.selection.plugin.name == name
+
+    class TargetDriver(ActiveDriver, metaclass=OfOneTarget):
+        def __init__(self) -> None:
+            super().__init__(registry.select(name))
+
+    return TargetDriver
 
 
 class _Backends(Mapping[str, Backend]):

@@ -29,7 +29,16 @@ class Semantic(DescriptorSemantic, ScaledSemantic):
             return fn(*args, _semantic=self)
         if self.call_jit is not None:
             return self.call_jit(fn, list(args), {})
-        return getattr(fn, "fn", fn)(*args)
+        return self.call_python(fn, *args)
+
+    @staticmethod
+    def call_python(fn: Any, *args: Any) -> Any:
+        """Without a code generator: a jit function is interpreted, with the helpers that it calls; any other function is called."""
+        if hasattr(fn, "cache_key"):
+            from tilewright.runtime.interpreter import InterpretedFunction
+
+            return InterpretedFunction(fn)(*args)
+        return (fn if hasattr(fn, "launches") else getattr(fn, "fn", fn))(*args)
 
 
 __all__ = ["Semantic", "computation_type", "integer_promote", "type_of_python"]

@@ -85,8 +85,15 @@ class NumpyBuilder(Builder):
         parts = [np.moveaxis(o.data, axis, 0) for o in operands]
 
         def merged(left: list[np.ndarray], right: list[np.ndarray]) -> list[np.ndarray]:
-            cells = [Cell(a, t) for a, t in zip([*left, *right], [*scalar_types, *scalar_types])]
-            return [c.data for c in combine(cells)]
+            both, types = [*left, *right], [*scalar_types, *scalar_types]
+            try:  # all pairs at once, each value of the combiner an array in place of a scalar
+                return [c.data for c in combine([Cell(a, t) for a, t in zip(both, types)])]
+            except ValueError:  # numpy's: the combiner makes tiles of its scalars, or branches on them
+                outs = [np.empty_like(p) for p in left]
+                for place in np.ndindex(np.shape(left[0])):
+                    for out, c in zip(outs, combine([Cell(a[place], t) for a, t in zip(both, types)])):
+                        out[place] = np.reshape(c.data, ())
+                return outs
 
         if op == "tt.reduce":
             while parts[0].shape[0] > 1:  # neighbours first: the order of the elements is kept
