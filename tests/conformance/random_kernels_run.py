@@ -220,7 +220,9 @@ class Worker:
             self.process.join(10)
             code = self.process.exitcode
             self.stop(now=True)
-            stack = [line.strip() for line in Path(self.log).read_text().splitlines() if line.startswith("  File")] if Path(self.log).exists() else []
+            lines = Path(self.log).read_text().splitlines() if Path(self.log).exists() else []
+            of_ours = next((i for i, line in enumerate(lines) if line.startswith("Current thread")), len(lines))
+            stack = [line.strip() for line in lines[of_ours:] if line.startswith("  File")]
             # the innermost functions tell causes apart
             where = " < ".join(line.rpartition(" in ")[2] + " " + Path(line.split('"')[1]).stem for line in stack[:2])
             return Outcome("crash", f"the process ended with exit code {code}\n" + "\n".join(stack[:12]), f"crash {code} in {where}")
