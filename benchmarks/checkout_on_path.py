@@ -13,13 +13,13 @@ import tempfile
 def main() -> None:
     text = (pathlib.Path(__file__).parent.parent / "pyproject.toml").read_text()
     version = re.search(r'^version = "(.*)"', text, re.M)
-    section = re.search(r'^\[project\.entry-points\."tilewright\.targets"\]\n((?:\w+ = .*\n)+)', text, re.M)
-    assert version and section
+    sections = re.findall(r'^\[project\.entry-points\."?([\w.]+)"?\]\n((?:["\w.]+ = .*\n)+)', text, re.M)
+    assert version and "tilewright.targets" in dict(sections)
     folder = pathlib.Path(tempfile.mkdtemp())
     info = folder / f"tilewright-{version.group(1)}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tilewright\nVersion: {version.group(1)}\n")
-    (info / "entry_points.txt").write_text("[tilewright.targets]\n" + section.group(1).replace('"', ""))
+    (info / "entry_points.txt").write_text("".join(f"[{name}]\n" + lines.replace('"', "") for name, lines in sections))
     print(folder)
 
 
