@@ -13,6 +13,7 @@ import linecache
 import multiprocessing
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -146,6 +147,8 @@ def worker(connection: Any, log: str) -> None:
     from tilewright.targets.cpu import emit
 
     emit.with_assembly = False  # the kernels run from their objects
+    cache = tempfile.mkdtemp(prefix="tilewright-random-cache-")
+    os.environ["TILEWRIGHT_CACHE_DIR"] = cache
     with open(log, "w") as file:
         faulthandler.enable(file)
         while (job := connection.recv()) is not None:
@@ -163,6 +166,9 @@ def worker(connection: Any, log: str) -> None:
             else:
                 outcome = check(*job)
             connection.send(outcome)
+            shutil.rmtree(cache, ignore_errors=True)  # what is compiled is never asked for again
+        for folder in (cache, *_folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Worker:
@@ -225,7 +231,7 @@ class Worker:
             stack = [line.strip() for line in lines[of_ours:] if line.startswith("  File")]
             # the innermost functions tell causes apart
             where = " < ".join(line.rpartition(" in ")[2] + " " + Path(line.split('"')[1]).stem for line in stack[:2])
-            return Outcome("crash", f"the process ended with exit code {code}\n" + "\n".join(stack[:12]), f"crash {code} in {where}")
+            return Outcome("crash", f"the process ended with exit code {code}\n" + "\n".join(stack[:12]), f"crash {code} in {re.sub(r'[0-9]+', '#', where)}")
         if outcome.kind == "error" and harness.DEVICE != "cpu":
             self.stop()  # a device that faulted gives errors to the kernels after
         return outcome
