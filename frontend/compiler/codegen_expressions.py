@@ -296,8 +296,6 @@ class ExpressionGenerator(GeneratorBase):
                                         "(tl.max, tl.reduce_or) or use tl.where")
             self.at(node)
             value = self.semantic.unsplat(value)
-        if value.type.is_ptr():
-            raise TypeMismatchError("a pointer is no condition; compare its address with `is None` at compile time")
         self.at(node)
         return self.semantic.to_bool(value)
 

@@ -310,6 +310,8 @@ class SemanticBase:
         if src == dst:  # a rounding then has nothing to do; kernels name one whatever the argument's type is
             return value
         result = value.type.with_element_ty(dst)
+        if src.is_ptr() and dst.is_bool():  # whether it is null, as in Triton
+            return self.cast(self.cast(value, t.uint64), dst)
         if src.is_ptr() or dst.is_ptr():
             return self._cast_pointer(value, src, dst, result)
         if src.is_floating() and dst.is_floating():

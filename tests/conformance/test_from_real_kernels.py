@@ -93,3 +93,25 @@ def test_a_dot_with_a_matrix_made_of_indices() -> None:
                 tl.store(o + at, tl.dot(m, s, allow_tf32=False) + z)
                 z += tl.sum(s, 0)
     """, {"x": x, "o": poisoned("fp32", (64, 64))}, expected={"o": torch.cumsum(x, 0)}, num_warps=2)
+
+
+def test_pointers_are_conditions() -> None:
+    """sglang: ``if kv_start_idx:`` for an optional array: false for None, and for a null pointer; in `not`, `and` and a choice too."""
+    source = """
+        @triton.jit
+        def kernel(x, maybe, o, n):
+            i = tl.arange(0, 16)
+            start = 0
+            if maybe:
+                start = tl.load(maybe + 1)
+            other = 5 if maybe and n > 2 else 7
+            if not maybe:
+                other += 100
+            tl.store(o + i, tl.load(x + i) + start + other)
+    """
+    x = torch.arange(16, dtype=torch.int32)
+    given = torch.tensor([3, 40], dtype=torch.int32)
+    for n, maybe, more in ((5, given, 45), (1, given, 47), (5, None, 107)):
+        compare(source, {"x": x, "maybe": maybe, "o": poisoned("int32", 16), "n": n}, expected={"o": x + more})
+    compare(source.replace("i = tl", "maybe = (n - n).to(tl.pointer_type(tl.int32))\n            i = tl"),
+            {"x": x, "maybe": given, "o": poisoned("int32", 16), "n": 1 << 33}, expected={"o": x + 107})
