@@ -17,7 +17,7 @@ from tilewright.conformance.plugin import add_up, missing_names
 HERE = Path(__file__).parent / "conformance"
 
 _SUITE = '''
-import numpy as np, pytest, torch
+import os, numpy as np, pytest, torch
 from tilewright.conformance.harness import compare, expressions, poisoned
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.conformance import harness
@@ -28,6 +28,9 @@ ADD = """
         i = tl.arange(0, 16)
         tl.store(o + i, tl.load(p + i) + 1)
     """
+
+def test_target_is_the_one_asked_for():
+    assert harness.TARGET == os.environ["EXPECTED_TARGET"]
 
 @pytest.mark.parametrize("dtype", ["int32", "fp32", "int8"])
 def test_add(dtype):
@@ -53,6 +56,7 @@ def test_long():
 def _run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dict]:
     report = folder / "report.json"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TILEWRIGHT_CONFORMANCE")} | {"PYTEST_ADDOPTS": "", "TILEWRIGHT_INTERPRET": "0"}
+    environment |= {"EXPECTED_TARGET": options[options.index("--tilewright-target") + 1], "TILEWRIGHT_TARGET": ""}
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "tilewright.conformance.plugin", "-p", "no:cacheprovider", "--tilewright-report", str(report), *options,
                            str(folder / "conformance")], capture_output=True, text=True, env=environment, cwd=folder)
     return done, json.loads(report.read_text())
@@ -61,7 +65,7 @@ def _run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str],
 def _here(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict, str]:
     """The same in this process, which has imported torch already: exit status, report, output."""
     monkeypatch.setattr(plugin, "_current", None)  # the outer session's
-    for name, value in (("TILEWRIGHT_TARGET", "cpu"), ("PYTEST_ADDOPTS", ""), ("TILEWRIGHT_INTERPRET", "0")):
+    for name, value in (("TILEWRIGHT_TARGET", "cpu"), ("PYTEST_ADDOPTS", ""), ("TILEWRIGHT_INTERPRET", "0"), ("EXPECTED_TARGET", "cpu")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TILEWRIGHT_CONFORMANCE_SAMPLE", raising=False)
     monkeypatch.chdir(folder)
@@ -75,6 +79,7 @@ def _here(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 def _suite(tmp_path: Path) -> Path:
     (tmp_path / "conformance").mkdir()
     (tmp_path / "conformance" / "names.json").write_text((HERE / "names.json").read_text())
+    (tmp_path / "conformance" / "conftest.py").write_text((HERE / "conftest.py").read_text())
     (tmp_path / "conformance" / "test_small.py").write_text(_SUITE)
     return tmp_path
 
@@ -95,19 +100,19 @@ def test_report_of_several_workers(tmp_path):
 
 def _check_report(report, out):
     outcomes = {n.rpartition("::")[2]: t["outcome"] for n, t in report["tests"].items()}
-    assert outcomes == {"test_add[int32]": "passed", "test_add[fp32]": "passed", "test_add[int8]": "passed", "test_refused": "failed", "test_wrong": "failed", "test_skipped": "skipped"}
+    assert outcomes == {"test_target_is_the_one_asked_for": "passed", "test_add[int32]": "passed", "test_add[fp32]": "passed", "test_add[int8]": "passed", "test_refused": "failed", "test_wrong": "failed", "test_skipped": "skipped"}
     used = report["names"]
     assert {k: v["passed"] for k, v in used["operator add"].items()} == {"pointers": 3, "int32": 1, "fp32": 1, "int8": 1}
     assert used["operator sub"]["fp32"]["failed"] == 1 and "fp32" in used["load"] and used["load"]["fp32"]["failed"] == 0
-    assert "cpu refuses what it has to run" in out and "target cpu: 3 tests passed, 2 tests failed, 1 tests skipped" in out
+    assert "cpu refuses what it has to run" in out and "target cpu: 4 tests passed, 2 tests failed, 1 tests skipped" in out
     page = table.table([report])
     assert "| `load` | P0 | int8, int32, fp32 | ✓ |" in page and "| `operator sub` | P0 |  | ✗" in page and "| `cumsum` | P0 |  | – |" in page
 
 
 def test_sample_and_the_oracle(tmp_path):
-    done, report = _run(_suite(tmp_path), "-n", "0", "--tilewright-target", "interpreter", "--tilewright-sample", "1:7", "-k", "add or skipped")
+    done, report = _run(_suite(tmp_path), "-n", "0", "--tilewright-target", "interpreter", "--tilewright-sample", "1:7", "-k", "add or skipped or target")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted(n.rpartition("::")[2].partition("[")[0] for n in report["tests"]) == ["test_add", "test_skipped"] and report["sample"] == "1:7"
+    assert sorted(n.rpartition("::")[2].partition("[")[0] for n in report["tests"]) == ["test_add", "test_skipped", "test_target_is_the_one_asked_for"] and report["sample"] == "1:7"
     wrong = subprocess.run([sys.executable, "-m", "pytest", "-p", "tilewright.conformance.plugin", "--tilewright-target", "nothing", str(tmp_path)], capture_output=True, text=True)
     assert wrong.returncode == 4 and "nothing" in wrong.stderr
 
@@ -118,7 +123,7 @@ def test_a_whole_run_has_to_use_every_name(tmp_path, monkeypatch, capfd):
     (suite / "conformance" / "test_small.py").unlink()  # in this process a module of that name is there already
     (suite / "conformance" / "test_three.py").write_text(_SUITE.partition("def test_refused")[0])
     status, _, out = _here(suite, monkeypatch, capfd)
-    assert status == 1 and "3 passed" in out and "no passing test uses these names of the usage list: program_id, " in out, out
+    assert status == 1 and "4 passed" in out and "no passing test uses these names of the usage list: program_id, " in out, out
 
 
 def test_what_is_recorded():

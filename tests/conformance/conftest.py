@@ -6,8 +6,6 @@ import os
 
 import pytest
 
-from tilewright.conformance import harness
-
 os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # verify the IR after every pass
 
 
@@ -20,6 +18,9 @@ def _cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def _target(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target under test is what every launch uses."""
+    # not at the top: this file is read before the options are, and the harness takes its target from the variables when it is imported
+    from tilewright.conformance import harness
+
     if harness.ONLY_INTERPRETER:  # what is launched without the harness (errors of the compiler) has to be compiled for something
         monkeypatch.setenv("TILEWRIGHT_TARGET", "cpu")
     elif harness.TARGET:

@@ -63,6 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     sample = os.environ.get("TILEWRIGHT_CONFORMANCE_SAMPLE", "")
     if sample and not sample.partition(":")[0].isdigit():
         raise pytest.UsageError(f"--tilewright-sample takes N:SEED, a number of cases for each test function and a seed, not {sample!r}")
+    global _target
+    _target = _read_target()
+    os.environ["TILEWRIGHT_CONFORMANCE_NIGHTLY"] = "1" if _nightly_wanted(config) else "0"
     target = config.getoption("tilewright_target")
     if target and target != "interpreter":
         from tilewright.dialects.errors import TilewrightError
@@ -75,16 +78,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def target_of_run() -> str:
+    """The target under test; tests may change the variables while they run."""
+    return _target
+
+
+_target = ""
+
+
+def _read_target() -> str:
     device = os.environ.get("TILEWRIGHT_TEST_DEVICE", "cpu")
     return os.environ.get("TILEWRIGHT_TARGET", "") or ("cpu" if device == "cpu" else device)
 
 
 # ------------------------------------------------------------------------------------------------------------ which tests
+def _nightly_wanted(config: pytest.Config) -> bool:
+    """By a mark expression that names them, or by a node id."""
+    return "nightly" in (config.option.markexpr or "") or any("::" in str(a) for a in config.invocation_params.args)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave nightly tests out unless asked for, and take the sample."""
     ours = [i for i in items if is_ours(i.path)]
     dropped: set[pytest.Item] = set()
-    if "nightly" not in (config.option.markexpr or "") and not any("::" in str(a) for a in config.invocation_params.args):
+    if not _nightly_wanted(config):
         dropped.update(i for i in ours if i.get_closest_marker("nightly") is not None)
     sample = os.environ.get("TILEWRIGHT_CONFORMANCE_SAMPLE")
     if sample:
@@ -106,8 +122,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if not is_ours(item.path):
         return (yield)
+    from tilewright.conformance import harness
     from tilewright.conformance.record import Recorder
 
+    if harness.TARGET != (_target if harness.DEVICE == "cpu" else os.environ.get("TILEWRIGHT_TARGET", "")):
+        raise RuntimeError(f"the harness was imported before the options were read: it tests {harness.TARGET!r}, not {_target!r}")
     with Recorder() as recorder:
         item.stash[_RUNS] = recorder.runs
         return (yield)

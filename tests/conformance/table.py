@@ -1,6 +1,6 @@
 """``python -m tilewright.conformance.table REPORT.json… > docs/conformance.md``: what each target covers, name by name.
 
-The reports are those of ``--tilewright-report``, one a column, in the order given. What stands in docs/conformance.md before the mark is kept when
+The reports are those of ``--tilewright-report``, a column each, in the order given; several of one target and device make one column. What stands in docs/conformance.md before the mark is kept when
 ``--into FILE`` is said instead of a redirection.
 """
 
@@ -53,6 +53,26 @@ def _title(report: dict[str, Any]) -> str:
     return report["target"] + (f" on {report['device']}" if report["device"] != "cpu" else "")
 
 
+def merged(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One report a target and device; of a test that ran more than once the last outcome counts, of names all runs."""
+    out: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        key = _title(report)
+        if key not in out:
+            out[key] = {**report, "names": {}, "tests": {}, "samples": []}
+        whole = out[key]
+        whole["tests"].update(report["tests"])
+        whole["samples"] += [report["sample"]] if report["sample"] not in whole["samples"] else []
+        for name, kinds in report["names"].items():
+            for kind, counts in kinds.items():
+                entry = whole["names"].setdefault(name, {}).setdefault(kind, {"passed": 0, "refused": 0, "failed": 0})
+                for outcome in ("passed", "refused", "failed"):
+                    entry[outcome] += counts[outcome]
+                if "reason" in counts:
+                    entry.setdefault("reason", counts["reason"])
+    return list(out.values())
+
+
 def _section(title: str, rows: list[tuple[str, str]], reports: list[dict[str, Any]], note: Any) -> list[str]:
     lines = ["", f"## {title}", "", f"| name | P | types tested | {' | '.join(_title(r) for r in reports)} |", f"| --- | --- | --- |{' --- |' * len(reports)}"]
     for name, priority in rows:
@@ -64,6 +84,7 @@ def _section(title: str, rows: list[tuple[str, str]], reports: list[dict[str, An
 
 def table(reports: list[dict[str, Any]]) -> str:
     """The page's part that is made: how each run went, then the tables."""
+    reports = merged(reports)
     notes: dict[str, int] = {}
 
     def note(reason: str) -> str:
@@ -72,7 +93,7 @@ def table(reports: list[dict[str, Any]]) -> str:
     out = [MARK, "", "| target | what ran | passed | refused | skipped | failed |", "| --- | --- | --- | --- | --- | --- |"]
     for r in reports:
         outcomes = [t["outcome"] for t in r["tests"].values()]
-        ran = f"at most {r['sample'].partition(':')[0]} cases of each test, seed {r['sample'].partition(':')[2] or 'none'}" if r["sample"] else "all tests but nightly ones"
+        ran = "; ".join(f"at most {x.partition(':')[0]} cases of each test, seed {x.partition(':')[2] or 'none'}" if x else "all tests but nightly ones" for x in r["samples"])
         out.append(f"| {_title(r)} | {ran} | {outcomes.count('passed') + outcomes.count('partly refused')} | {outcomes.count('refused') + outcomes.count('partly refused')} | "
                    f"{outcomes.count('skipped')} | {outcomes.count('failed')} |")
     used = {n for r in reports for n in r["names"]}
