@@ -312,10 +312,11 @@ class CodeGenerator(CallGenerator):
         for i, name in enumerate(info.param_names):
             scope[name] = argument((i,), source.signature.get(name, "constexpr"))
         module = self.module = ir.Module.create(location)
-        self.symbols.add(fn.__name__)
+        symbol = getattr(source, "name", fn.__name__)
+        self.symbols.add(symbol)
         function_type = ir.FunctionType.get([builder.type(a) for a in arg_types], [])
         function = ir.Operation.create("func.func", regions=1, loc=location, ip=ir.InsertionPoint(module.body), attributes={
-            "sym_name": ir.StringAttr.get(fn.__name__), "function_type": ir.TypeAttr.get(function_type),
+            "sym_name": ir.StringAttr.get(symbol), "function_type": ir.TypeAttr.get(function_type),
             "sym_visibility": ir.StringAttr.get("public"), "tt.kernel": builder.unit})
         entry = ir.Block.create_at_start(function.regions[0], function_type.inputs, [location] * len(arg_types))
         builder.entry = entry
