@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import os
 import types as pytypes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from tilewright import knobs
 from tilewright.compiler.mlir_builder import MLIRBuilder
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import CompilationError, NameResolutionError, TilewrightError, TypeMismatchError
@@ -245,8 +245,6 @@ def has_return(node: ast.AST) -> bool:
 
 
 
-_ALLOW_GLOBALS = ("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS", "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")
-
 
 class GeneratorBase:
     """State, places and names; see CodeGenerator."""
@@ -350,7 +348,7 @@ class GeneratorBase:
             return value
         if name in self.builtin_names and value is getattr(builtins, name, None):
             return self.builtin_names[name]
-        if any(os.environ.get(v, "0") not in ("", "0") for v in _ALLOW_GLOBALS):
+        if knobs.compilation.allow_non_constexpr_globals:
             return wrap(value)
         if isinstance(value, (bool, int, float, str)) or value is None or isinstance(value, (tuple, list)):
             raise NameResolutionError(f"the global variable {name} is read in a kernel and is not a constexpr: its later changes would be "
