@@ -85,8 +85,9 @@ class Loop:
     """A loop with jumps. ``carried``: the variables of before it that its body assigns (None: all that the body assigns live on).
     ``unset``: names that hold no value of the user's on some path, because that path skips their assignment."""
 
-    def __init__(self, carried: set[str] | None):
+    def __init__(self, carried: set[str] | None, function: bool = False):
         self.carried = carried
+        self.function = function  # no loop, but the rest of a function: what skips something in it has returned
         self.unset: set[str] = set()
 
 

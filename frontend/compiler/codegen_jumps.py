@@ -155,7 +155,8 @@ class JumpGenerator(ControlGenerator):
         return _is_true(self.frame.scope[SKIP])
 
     def _skipped(self) -> None:
-        self.frame.scope[SKIP] = constexpr(True)
+        for flag in _FLAGS if self._innermost().function else (SKIP,):
+            self.frame.scope[flag] = constexpr(True)
 
     def _not_left(self, body: Callable[[], Any]) -> None:
         self._clear()
@@ -427,7 +428,26 @@ class JumpGenerator(ControlGenerator):
         condition = self.truth(statement.test)
         if not isinstance(condition, tensor):
             return self.run([*(statement.body if condition else statement.orelse), *rest])
-        return self._returning(condition, [partial(self.run, [*statement.body, *rest]), partial(self.run, [*statement.orelse, *rest])])
+        sides = [statement.body, statement.orelse]
+        if rest and all(map(falls_through, sides)):
+            return self._rest_once(condition, sides, rest)
+        return self._returning(condition, [partial(self.run, [*side, *rest]) for side in sides])
+
+    def _rest_once(self, condition: tensor, sides: Sequence[Sequence[ast.stmt]], rest: Sequence[ast.stmt]) -> bool:
+        """Both sides of an `if` may return and may go on: what follows stands once, under the condition that none has returned, rather
+        than in both (many such ifs would double the code each)."""
+        frame = self.frame
+        frame.loop = Loop(None, function=True)
+        self._clear()
+        self._branches(condition, [partial(self.run, side) for side in sides], assigned([*sides[0], *sides[1]]))
+        self._go_on(rest)
+        frame.loop = None
+        returned, value = self._after()
+        nothing = value is None or (type(value) is constexpr and value.value is None)
+        if not nothing and not _is_true(returned):
+            raise _mismatch(VALUE, value, None)
+        frame.ret = None if nothing else value
+        return True
 
     def _returning(self, condition: tensor, sides: Sequence[Callable[[], Any]]) -> bool:
         """An scf.if that gives the function's result: each side runs to the function's end."""

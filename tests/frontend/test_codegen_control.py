@@ -9,6 +9,32 @@ from tt_execution import compile_tt, define, execute, run_both, text_of
 SIG = {"p": "*i32", "n": "i32"}
 
 
+def test_code_after_ifs_that_may_return_is_made_once():
+    ifs = "".join(f"            if n > {k}:\n                if n == {2 * k + 3}:\n                    return x + {k}\n                x += 1\n" for k in range(12))
+    source = f"""
+        @triton.jit
+        def helper(x, n):
+{ifs}
+            return x * 2
+
+        @triton.jit
+        def kernel(p, n):
+            tl.store(p, helper(5, n))
+        """
+    for n in (0, 1, 5, 12, 13, 30):
+        x = 5
+        for k in range(12):
+            if n > k:
+                if n == 2 * k + 3:
+                    x += k
+                    break
+                x += 1
+        else:
+            x *= 2
+        assert run(source, n)[0] == x
+    assert text_of(define(source), SIG).count("scf.if") < 60
+
+
 def run(source: str, *scalars, size: int = 16, **constexprs) -> list[int]:
     """Run a kernel(p, …scalars) both ways on an int32 array of 7s; the array's values."""
     out = np.full(size, 7, np.int32)
