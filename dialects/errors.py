@@ -102,6 +102,10 @@ class OutOfResources(TilewrightError):
         return (type(self), (self.required, self.limit, self.name))
 
 
+class DeviceAssertionError(TilewrightError):
+    """A device_assert did not hold; names the kernel, the program and the message."""
+
+
 class VariantNeeded(TilewrightError):
     """Not for users: these options do not lead to code for this kernel, but it compiles with ``options`` set so. ``reason`` says why.
 

@@ -36,6 +36,9 @@ class TargetHooks:
     def prepare_kernel(self, function: Any, num_warps: int) -> None:
         """Look at the kernel (a ``structure.Function``) before anything of it is lowered."""
 
+    def kernel_lowered(self, metadata: dict[str, Any]) -> None:
+        """The kernel is lowered: what the launcher has to know of it goes into ``metadata``."""
+
     def descriptor_argument(self) -> tuple[Any, dict[str, Any]]:
         """How the kernel receives a tensor descriptor that the host makes: the LLVM type and the argument's attributes."""
         raise UnsupportedOnTargetError("this target has no kernel arguments that are tensor descriptors; make descriptors in the kernel")

@@ -76,6 +76,7 @@ def _lower_kernel(module: _Module, function: Function) -> None:
     for old_argument, new in zip(arguments, ctx.b.entry.arguments):
         ctx.set(old_argument, [new])
     _lower_body(ctx, function)
+    hooks.kernel_lowered(pass_ctx.metadata)
     pass_ctx.metadata.setdefault("shared", 0)
     pass_ctx.metadata["num_warps"] = ctx.num_warps
     pass_ctx.metadata["name"] = ir.StringAttr(old.attributes["sym_name"]).value

@@ -241,9 +241,11 @@ def _nothing(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], att
 
 
 def _print(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
-    for o in operands:
+    for o, signed in zip(operands, attrs.get("is_signed") or [1] * len(operands)):
         data = o.data
-        text = np.vectorize(hex)(data) if attrs.get("hex") and data.dtype.kind in "iu" else data
+        if data.dtype.kind == "i" and (not signed or attrs.get("hex")):  # integers are held signed
+            data = _unsigned(data)
+        text = np.array2string(np.vectorize(hex)(data) if attrs.get("hex") and data.dtype.kind in "iu" else data, max_line_width=1 << 20)
         print(f"pid {b.program}{attrs.get('prefix', '')}{text}")
     if not operands:
         print(f"pid {b.program}{attrs.get('prefix', '')}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources, TilewrightError
+from tilewright.targets import device_reports
 from tilewright.targets.amd.launcher import (
     address,
     launch_through,
@@ -245,6 +246,24 @@ class AmdDriver:
             raise OutOfResources(wanted, most, "threads", "Reducing num_warps may help.")
         pointer = ctypes.c_void_p(int(function)) if self._native else function
         return Loaded(module, function, pointer, device, image, metadata)
+
+    @contextlib.contextmanager
+    def report_buffer(self, device: int) -> Iterator[tuple[int, Callable[[], bytes]]]:
+        """Address of a zeroed buffer of targets/device_reports on ``device``, and a function that waits for the device and reads it."""
+        with self.on(device):
+            pointer = self.call("hipMalloc", device_reports.BYTES)
+            try:
+                self.call("hipMemset", pointer, 0, device_reports.BYTES)
+
+                def read() -> bytes:
+                    data = bytearray(device_reports.BYTES)
+                    self.call("hipDeviceSynchronize")
+                    self.call("hipMemcpy", data, pointer, device_reports.BYTES, self.hip.hipMemcpyKind.hipMemcpyDeviceToHost)
+                    return bytes(data)
+
+                yield int(pointer), read
+            finally:
+                self.call("hipFree", pointer)
 
     def unload(self, handle: Loaded) -> None:
         """Free a loaded kernel."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.targets import kernel_arguments
+from tilewright.targets import device_reports, kernel_arguments
 
 if TYPE_CHECKING:
     from tilewright.targets.amd.driver import AmdDriver, Loaded
@@ -74,6 +74,9 @@ def launch_through(hip: Any) -> Callable[..., int]:
 def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
     """See targets.protocol.Driver. The buffer and all arguments of the call but the grid exist before the first launch. Raises NeedsVariant
     (before launching) where ``metadata["host"]`` has guards that the arguments break."""
+    reports = metadata.get("reports")
+    if reports is not None:
+        signature = [*signature, "*i32"]
     packer = struct.Struct(pack_format(signature))
     threads, shared = int(metadata["num_warps"]) * int(metadata["warp_size"]), int(metadata.get("shared", 0))
     buffer = ctypes.create_string_buffer(max(packer.size, 1))
@@ -116,15 +119,26 @@ def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping
                 again(handle, (gx, gy, gz), status)
 
     made: Any = launch
+    if reports is not None:
+        name = str(metadata["name"])
+
+        def launch_reporting(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
+            """With a buffer of its own, that is read when the kernel is done."""
+            with driver.report_buffer(handle.device) as (where_to, read):
+                launch(gx, gy, gz, stream, handle, [*args, where_to])
+                data = read()
+            device_reports.tell(data, reports, name)
+
+        made = launch_reporting
     host = metadata.get("host") or {}
     if host.get("guards"):
         from tilewright.targets.amd.launch_guards import LaunchGuards
 
-        require = LaunchGuards(metadata).require
+        require, inner = LaunchGuards(metadata).require, made
 
         def launch_guarded(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
             require(args, (gx, gy, gz))
-            launch(gx, gy, gz, stream, handle, args)
+            inner(gx, gy, gz, stream, handle, args)
 
         made = launch_guarded
     made.keep_alive = (buffer, size, extra)  # the runtime is given bare addresses

@@ -11,6 +11,7 @@ from tilewright.dialects.lowering.atomics import compare_and_swap_loop
 from tilewright.dialects.lowering.builder import ORDERINGS
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
+from tilewright.targets.amd import lower_reports
 from tilewright.targets.amd.buffers import waitcnt
 from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.lower_bytes import pack_bytes
@@ -42,13 +43,17 @@ class AmdHooks(TargetHooks):
         self.native_bf16_conversion = arch == "gfx950"  # v_cvt_pk_bf16_f32; LLVM's own sequence elsewhere is longer than ours
         self._copies = False  # loads go to LDS directly
         self._made: dict[str, Any] = {}
+        self.has_reports, self.kernel_func = False, None  # the kernel that has the buffer of reports
+        self.reports: list[dict[str, Any]] = []
 
     # -- kernel
     def prepare_kernel(self, function: Any, num_warps: int) -> None:
         self._copies = any(node.name == "amdg.buffer_load_to_local" for node in function.nodes())
+        self.has_reports = "amdg.reports" in function.root.op.attributes
 
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<amdgpu_kernelcc>")
+        self.kernel_func = func
         self.declare_function(b, func, num_warps)
 
     def declare_function(self, b: Any, func: Any, num_warps: int) -> None:
@@ -136,6 +141,16 @@ class AmdHooks(TargetHooks):
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
+
+    def kernel_lowered(self, metadata: dict[str, Any]) -> None:
+        if self.has_reports:
+            metadata["reports"] = self.reports
+
+    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
+        lower_reports.print_values(self, b, prefix, hex, is_signed, values)
+
+    def assert_failed(self, b: Any, message: str) -> None:
+        lower_reports.assert_failed(self, b, message)
 
     def check_inline_asm(self, asm: str, constraints: str, results: Sequence[str], operands: Sequence[str], location: Any) -> str:
         from tilewright.targets.amd.assembler import refusal

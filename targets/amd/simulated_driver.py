@@ -5,12 +5,14 @@ It executes the assembly text of the code object that is shipped (both are made 
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.simt.driver import HostTimer
+from tilewright.targets import device_reports
 from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.driver import MOST_ALONG_YZ, AmdDriver, pack_format
 from tilewright.targets.amd.launch_guards import LaunchGuards
@@ -53,6 +55,7 @@ class AmdSimulatedDriver:
         from tilewright.targets.amd.simulate import run_packed
 
         guards = LaunchGuards(metadata)
+        reports = metadata.get("reports")
         formats = ["<" + pack_format([kind])[1:] for kind in signature]
         pointers = any(kind.startswith("*") for kind in signature)
         warps, shared = int(metadata["num_warps"]), int(metadata.get("shared", 0))
@@ -70,7 +73,14 @@ class AmdSimulatedDriver:
 
             values = [struct.pack(form, 0 if value is None else value) for form, value in zip(formats, args, strict=True)]
             space = GlobalMemory([(first, end) for first, end in (memory or {}).values()])
+            if reports is not None:
+                buffer = ctypes.create_string_buffer(device_reports.BYTES)
+                first = ctypes.addressof(buffer)
+                space.add(first, first + device_reports.BYTES, "buffer of reports")
+                values.append(struct.pack("<Q", first))
             handle.report = run_packed(handle.program, handle.kernel, (gx, gy, gz), values, space, warps, shared)
+            if reports is not None:
+                device_reports.tell(buffer.raw, reports, str(metadata["name"]))
 
         return launch
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tilewright.dialects.errors import ArgumentError, TilewrightError
+from tilewright.dialects.errors import ArgumentError, DeviceAssertionError
 
 _FORMATS = {"i1": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
             "fp32": "f4x", "f32": "f4x", "fp64": "d", "f64": "d", "fp16": "e6x", "f16": "e6x"}
 
 
-class KernelAssertionError(TilewrightError):
+class KernelAssertionError(DeviceAssertionError):
     """A device_assert did not hold; names the program and the message."""
 
 
@@ -49,11 +49,13 @@ def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) 
 
     table = _running[threading.get_ident()][0]
     as_hex, name = table[kind].startswith("hex "), table[kind].split()[-1]
-    dtype = {"i1": "i1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}[name]
+    dtype = {"i1": "i1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}[name.removeprefix("u")]
+    if name.startswith("u"):
+        dtype = "u" + dtype[1:]
     size = np.dtype(dtype).itemsize * count
     values = np.frombuffer(bytearray(ctypes.string_at(data, size)), dtype)
     shown = [hex(int(v) & ((1 << 8 * values.itemsize) - 1)) for v in values] if as_hex else values.tolist()
-    print(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown}", flush=True)
+    print(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown if count else ''}", flush=True)
 
 
 @ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4)

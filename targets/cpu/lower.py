@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.errors import CompilationError, UnsupportedOnTargetError
-from tilewright.dialects.pass_runner import error_at
+from tilewright.dialects.pass_runner import error_at, place_of
 from tilewright.targets.cpu.loop_builder import VECTOR_LANES, LoopBuilder
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of, emit, from_storage, to_storage
 from tilewright.targets.cpu.tiles import Arena, Buffer, Lazy, Tile, fill, materialise, width
@@ -333,7 +333,11 @@ def print_(lo: TileLowering, op: Any) -> list[Any]:
     lo.declare_callback("tilewright_cpu_print", [b.i32] * 6 + [b.ptr])
     prefix = ir.StringAttr(op.attributes["prefix"]).value
     as_hex = ir.BoolAttr(op.attributes["hex"]).value
-    for value in op.operands:
+    if not len(op.operands):
+        nothing = lo.arena.take([1], b.i8, wide=True)
+        b.op("func.call", [lo.message(prefix), *lo.program, b.const(b.i32, 0), lo.message("i8"), nothing.ptr], [],
+             {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_print")})
+    for value, signed in zip(op.operands, ir.DenseI32ArrayAttr(op.attributes["is_signed"])):
         held = lo.env[value]
         element = element_of(value.type)
         tile = held if isinstance(held, Tile) else Lazy(lo.b, [1], element, lambda _index, _n, h=held: h)  # type: ignore[misc]
@@ -343,7 +347,8 @@ def print_(lo: TileLowering, op: Any) -> list[Any]:
         for s in tile.shape:
             count *= s
         text = lo.message(prefix)
-        kind = lo.message(f"{'hex ' if as_hex else ''}{buffer.stored}")
+        stored = str(buffer.stored)
+        kind = lo.message(f"{'hex ' if as_hex else ''}{'u' if stored.startswith('i') and not signed else ''}{stored}")
         b.op("func.call", [text, *lo.program, b.const(b.i32, count), kind, buffer.ptr], [], {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_print")})
     return []
 
@@ -356,7 +361,8 @@ def assert_(lo: TileLowering, op: Any) -> list[Any]:
     flag = lo.new_flag(op)
     lo.declare_callback("tilewright_cpu_assert", [b.i32] * 4)
     held = lo.env[op.operands[0]]
-    message = lo.message(ir.StringAttr(op.attributes["message"]).value)
+    place = place_of(op.location)
+    message = lo.message(ir.StringAttr(op.attributes["message"]).value + (f" at {place[0]}:{place[1]}" if place else ""))
 
     def fail() -> list[Any]:
         b.op("func.call", [message, *lo.program], [], {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_assert")})
