@@ -257,7 +257,7 @@ class TileSemantic(MemorySemantic):
             flat = [self.reshape(v, [v.numel // (v.type.shape[-1] * v.type.shape[-2]), *v.type.shape[-2:]]) for v in (a, b)]
             if acc is not None and (acc := self._block(acc, "dot")).type.shape == (*sa[:-1], sb[-1]):
                 acc = self.reshape(acc, [flat[0].type.shape[0], sa[-2], sb[-1]])
-            return self.reshape(self.dot(*flat, acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype), [*sa[:-1], sb[-1]])
+            return self.reshape(self.dot(flat[0], flat[1], acc, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype), [*sa[:-1], sb[-1]])
         if len(sa) not in (2, 3) or len(sa) != len(sb):
             raise ShapeMismatchError(f"dot takes two tensors of 2, or both of 3, dims, not of shapes {list(sa)} and {list(sb)}")
         if sa[-1] != sb[-2]:

@@ -6,11 +6,12 @@ Source: OCP "Microscaling Formats (MX) Specification" 1.0. Needs torch.
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from tilewright.dialects.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _BIAS, _NAN = 127, 255
@@ -22,6 +23,8 @@ class _Codes:
     data: torch.Tensor
 
     def __init__(self, data: torch.Tensor | None = None, size: int | tuple[int, ...] | None = None, device: Any = None):
+        import torch
+
         self.device = device
         if data is not None:
             if not isinstance(data, torch.Tensor):
@@ -37,6 +40,8 @@ class _Codes:
         raise NotImplementedError
 
     def _only_float32(self, dtype: torch.dtype) -> None:
+        import torch
+
         if dtype != torch.float32:
             raise ArgumentError(f"{type(self).__name__} converts to torch.float32, not to {dtype}")
 
@@ -50,16 +55,22 @@ class MXFP4Tensor(_Codes):
 
     def random(self) -> MXFP4Tensor:
         """Fill with random codes; returns itself."""
+        import torch
+
         self.data = torch.randint(0, 16, self.size, dtype=torch.uint8, device=self.device)
         return self
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
         """The numbers, as torch.float32 (else ArgumentError)."""
+        import torch
+
         self._only_float32(dtype)
         numbers = torch.tensor([*_E2M1, *(-v for v in _E2M1)], dtype=dtype, device=self.data.device)
         return numbers[self.data.to(torch.int64)]
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
+        import torch
+
         size = values.abs().nan_to_num(nan=math.inf)
         code = torch.zeros_like(size, dtype=torch.uint8)
         for at, (below, above) in enumerate(zip(_E2M1, _E2M1[1:])):  # one up for each middle between neighbours that it is beyond
@@ -69,6 +80,8 @@ class MXFP4Tensor(_Codes):
 
     def to_packed_tensor(self, dim: int) -> torch.Tensor:
         """uint8 of two codes along ``dim``, the first in the lower half; an odd size is filled up with 0."""
+        import torch
+
         data = self.data
         if not 0 <= dim < data.ndim:
             raise ArgumentError(f"the dim to pack along is one of 0 to {data.ndim - 1}, not {dim}")
@@ -80,6 +93,8 @@ class MXFP4Tensor(_Codes):
 
     def unpack_packed_tensor(self, packed_tensor: torch.Tensor, dim: int, original_shape: Any) -> torch.Tensor:
         """The codes, one an element, of what ``to_packed_tensor(dim)`` made of a tensor of ``original_shape``."""
+        import torch
+
         codes = torch.stack((packed_tensor & 15, packed_tensor >> 4), dim + 1).flatten(dim, dim + 1)
         return codes.narrow(dim, 0, original_shape[dim]).to(torch.uint8)
 
@@ -93,6 +108,8 @@ class MXScaleTensor(_Codes):
 
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
         """Fill with random powers of two from ``low`` to ``high`` (default: all there are), never NaN; returns itself."""
+        import torch
+
         first = 0 if low is None else max(0, int(math.log2(low)) + _BIAS)
         last = _NAN - 1 if high is None else min(_NAN - 1, max(0, int(math.log2(high)) + _BIAS))
         if first > last:
@@ -102,11 +119,15 @@ class MXScaleTensor(_Codes):
 
     def to(self, dtype: torch.dtype) -> torch.Tensor:
         """The powers of two, as torch.float32 (else ArgumentError)."""
+        import torch
+
         self._only_float32(dtype)
         table = torch.tensor([math.ldexp(1.0, s - _BIAS) for s in range(_NAN)] + [math.nan], dtype=dtype, device=self.data.device)
         return table[self.data.to(torch.int64)]
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
+        import torch
+
         usable = torch.isfinite(values) & (values > 0)
         exponent = torch.frexp(torch.where(usable, values, 1.0)).exponent - 1
         return torch.where(usable, (exponent + _BIAS).clamp(0, _NAN - 1), _NAN).to(torch.uint8)
