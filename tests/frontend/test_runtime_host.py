@@ -198,7 +198,7 @@ def _in_child(queue, block):
         queue.put((os.getpid(), repr(error)))
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
+@pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_processes_that_are_started_after_a_launch(way):
     if way not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {way}")
