@@ -22,7 +22,7 @@ _PROPERTY = "tilewright-conformance"
 # Targets that come with Tilewright → tests whose kernels these may refuse (a part of the node id). Any other refusal is a failure there;
 # targets that are not named may refuse what they like, and the report tells it.
 REFUSALS: dict[str, tuple[str, ...]] = {
-    "interpreter": (), "cpu": (), "nvidia": ("test_atomics[", "test_atomic_kinds["), "amd": ("test_inline_asm",),
+    "interpreter": ("test_inline_assembly",), "cpu": (), "nvidia": ("test_atomics[", "test_atomic_kinds["), "amd": ("test_inline_asm",),
 }
 
 
@@ -157,6 +157,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
         reason = str(call.excinfo.value)[:2000]
         if isinstance(call.excinfo.value, UnsupportedOnTargetError):
             outcome, reason = "refused", call.excinfo.value.message
+        elif _target == "interpreter" and reason.startswith("the interpreter cannot run"):
+            outcome = "refused"
         if runs:
             runs[-1].update(outcome=outcome, reason=reason)
     elif any(r["outcome"] == "refused" for r in runs):
