@@ -15,7 +15,6 @@ import tempfile
 from functools import cache, lru_cache
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError
-from tilewright.dialects.lowering.inline_asm import module_with
 
 TRIPLE = "amdgcn-amd-amdhsa"
 _ASM = re.compile(r'\basm (?:sideeffect |alignstack |inteldialect |unwind )*"[^"]')
@@ -69,8 +68,11 @@ def _run(llvm_ir: str, arch: str, kind: str) -> tuple[str, bytes]:
 def refusal(arch: str, asm: str, constraints: str, results: tuple[str, ...], operands: tuple[str, ...]) -> str | None:
     """What the assembler has against this inline assembly with registers of these types (the LLVM dialect's scalars), its line and all;
     None where it takes it."""
+    # what brings MLIR is imported here: a look into the cache does without
     if not asm and _PLAIN.fullmatch(constraints.replace(" ", "")):
         return None
+    from tilewright.dialects.lowering.inline_asm import module_with
+
     said, _ = _run(module_with(asm, constraints, results, operands, "amdgpu_kernel").replace("(ptr %p)", "(ptr %p) nounwind"), arch, "object")
     if not said:
         return None
