@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import ast
 import collections
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -15,7 +18,7 @@ from tilewright.conformance.harness import SIMULATED, TARGET
 from tilewright.conformance.random_kernels_base import PRODUCTIONS, VARIANTS, Case
 from tilewright.conformance.random_kernels_control import generate
 from tilewright.conformance.random_kernels_ops import MATH, math_margin
-from tilewright.conformance.random_kernels_run import Outcome, check
+from tilewright.conformance.random_kernels_run import Outcome, Worker, check
 from tilewright.conformance.random_kernels_shrink import reproducer, shrink
 
 _QUICK, _SLOW = (12, 40) if SIMULATED else (60, 200)
@@ -92,3 +95,25 @@ def kernel(p, q, o, n, C: tl.constexpr):
     assert [ast.unparse(s) for s in body] == ["v5 = tl.max(v4, 0)"]
     assert case.source == source and "n" in case.args  # the case itself stays
     ast.parse(reproducer(small, outcome, "cpu"))
+
+
+@pytest.mark.nightly
+def test_the_run_goes_on_after_crashes_and_hangs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_TARGET", TARGET)
+    worker = Worker(limit=60)
+    assert worker.ask(("import ctypes\ndef kernel(): pass\nctypes.string_at(0)\n", {}, (1,), {})).kind == "crash"
+    assert worker.ask(3).kind == "ok"
+    worker.limit = 1
+    assert worker.ask(("while True:\n    pass\n", {}, (1,), {})).kind == "hang"
+    worker.limit = 60
+    assert worker.ask(4).kind == "ok"
+    worker.stop()
+
+
+@pytest.mark.nightly
+def test_command_line(tmp_path):
+    found = subprocess.run([sys.executable, "-m", "tilewright.conformance.random_kernels", "--count", "3", "--jobs", "1", "--json", str(tmp_path / "r.json"),
+                            "--out", str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stdout + found.stderr
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["kinds"] == {"ok": 3} and "rule × type" in found.stdout and "never used" in found.stdout
