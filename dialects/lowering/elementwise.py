@@ -258,12 +258,20 @@ def _i64_to_f64_odd(b: Any, x: Any, fn: Callable[..., Any], signed: bool) -> Any
 
 
 def _float_to_int(method: str) -> Maker:
+    """Saturating, NaN to 0: LLVM's plain conversions leave what is out of range undefined, and targets differ there."""
+
     def maker(ctx: Any, op: Any) -> Any:
-        b, fn = ctx.b, getattr(ctx.b, method)
+        b = ctx.b
         to = ctx.llvm_type(op.results[0].type)
-        if isinstance(ctx.element_type(op.operands[0]), ir.BF16Type):
-            return lambda x: fn(b.fpext(x, b.t_f32), to)
-        return lambda x: fn(x, to)
+        source = str(ctx.element_type(op.operands[0]))
+        wide = b.t_f32 if source in ("f16", "bf16") else None
+        source = "f32" if wide is not None else source
+        name = ctx.hooks.saturating_casts.get((method, source, str(to))) or f"llvm.{method}.sat.{to}.{source}"
+
+        def convert(x: Any) -> Any:
+            return b.call_intrinsic(name, to, [x if wide is None else b.fpext(x, wide)])
+
+        return convert
 
     return maker
 

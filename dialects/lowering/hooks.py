@@ -31,6 +31,8 @@ class TargetHooks:
     native_bf16_conversion: bool = True
     # (name, MLIR type) → dialects.lower_math.MathFunction that comes before the portable one, its accuracy stated
     math: Mapping[tuple[str, str], Any] = MappingProxyType({})
+    # ("fptosi" | "fptoui", float type, integer type) → an intrinsic that does this, saturating and with 0 for NaN, by one instruction
+    saturating_casts: Mapping[tuple[str, str, str], str] = MappingProxyType({})
 
     # -- kernel
     def prepare_kernel(self, function: Any, num_warps: int) -> None:

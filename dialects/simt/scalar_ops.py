@@ -371,6 +371,7 @@ INTRINSICS: dict[str, Callable[[OpInfo], Function]] = {
     "ctpop": _popcount, "ctlz": _leading, "cttz": _trailing, "bitreverse": _bitreverse,
     "bswap": _plain(lambda a: a.byteswap()), "fshl": _funnel(True), "fshr": _funnel(False),
     "sadd.sat": _saturating("add", True), "uadd.sat": _saturating("add", False), "ssub.sat": _saturating("sub", True),
+    "fptosi.sat": _float_to_int(True), "fptoui.sat": _float_to_int(False),
     "usub.sat": _saturating("sub", False), "smul.hi": _mulhi(True), "umul.hi": _mulhi(False),
     "expect": _plain(lambda a, *_: a),
 }

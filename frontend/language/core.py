@@ -170,6 +170,9 @@ def to_tensor(x: Any, _semantic: Any = None) -> tensor:
 def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False, _semantic: Any = None) -> tensor:
     """``input`` converted to ``dtype``, or its bits read as ``dtype`` with ``bitcast``.
 
+    Floats become integers by dropping the fraction; what lies beyond the integer type's ends becomes that end, and NaN becomes 0, on every
+    target (Triton leaves both undefined).
+
     ``fp_downcast_rounding``: "rtne" (to nearest even, the default) or "rtz" (towards zero), for a narrower float.
 
     Types: from and to every number type; pointers by their bits.

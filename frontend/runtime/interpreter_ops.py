@@ -210,14 +210,13 @@ def _int_to_float(x: np.ndarray, out: Any) -> Any:
 
 @op("arith.fptosi", "arith.fptoui")
 def _fptoi(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
-    target = np.dtype(held_dtype(out))
-    with np.errstate(invalid="ignore"):
-        wide = np.trunc(np.nan_to_num(np.asarray(operands[0]).astype(np.float64), nan=0.0, posinf=2.0**63, neginf=-(2.0**63)))
-        if target == np.bool_:
-            return wide != 0
-        if target.itemsize == 8 and canonical(out.scalar.name) == "uint64":
-            return np.where(wide >= 2.0**63, (wide - 2.0**63).astype(np.int64) ^ np.int64(-(2**63)), wide.astype(np.int64))
-        return np.clip(wide, -(2.0**63), 2.0**63 - 1024).astype(np.int64).astype(target)
+    """Truncated; beyond the type's ends the nearest value of it, and 0 for NaN."""
+    held, meant = np.dtype(held_dtype(out)), np.dtype(canonical(out.scalar.name))
+    ends = np.iinfo(meant)
+    wide = np.trunc(np.nan_to_num(np.asarray(operands[0]).astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+    below, above = wide < float(ends.min), wide >= 2.0 ** (meant.itemsize * 8 - (meant.kind == "i"))
+    inside = np.where(below | above, 0.0, wide).astype(meant)
+    return np.where(below, ends.min, np.where(above, ends.max, inside)).astype(meant).astype(held)
 
 
 @op("tt.bitcast", "arith.bitcast")

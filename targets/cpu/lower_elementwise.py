@@ -222,6 +222,8 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         return _convert(b, args[0], source, target, op, n)
     if short in ("sitofp", "uitofp"):
         return _int_to_float(b, name, args[0], target, n)
+    if short in ("fptosi", "fptoui"):
+        return _float_to_int(b, name, args[0], target, n)
     if name == "tt.precise_sqrt":
         return round_lanes(b, b.un("math.sqrt", args[0]), target)
     if name == "tt.precise_divf":
@@ -350,6 +352,19 @@ def _convert(b: LoopBuilder, x: Any, source: Any, target: Any, op: Any, n: int) 
     if str(source) == "f64":
         x = _odd_f32(b, x)
     return _rtz(b, x, target) if rounding == "rtz" else round_lanes(b, x, target)
+
+
+def _float_to_int(b: LoopBuilder, name: str, x: Any, target: Any, n: int) -> Any:
+    """Saturating, NaN to 0, as on every target: the instruction alone gives another number out of range, and LLVM takes it for undefined."""
+    if b.element(x.type).width < 32:
+        x = b.un("arith.extf", x, b.vec(n, b.f32))
+    to, width, signed = b.vec(n, target), target.width, name == "arith.fptosi"
+    low, high = (-(2.0 ** (width - 1)), 2.0 ** (width - 1)) if signed else (0.0, 2.0**width)
+    least, most = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, -1)
+    below, above = b.cmpf("olt", x, b.const(x.type, low)), b.cmpf("oge", x, b.const(x.type, high))
+    inside = b.bin("arith.andi", b.cmpf("oge", x, b.const(x.type, low)), b.cmpf("olt", x, b.const(x.type, high)))
+    result = b.un(name, b.select(inside, x, b.const(x.type, 0.0)), to)
+    return b.select(below, b.const(to, least), b.select(above, b.const(to, most), result))
 
 
 def _int_to_float(b: LoopBuilder, name: str, x: Any, target: Any, n: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from tilewright.dialects._mlir import ir, llvm
@@ -67,6 +68,8 @@ class NvidiaHooks(TargetHooks):
     warp_size = 32
     has_async_copy = True
     math = MATH
+    # PTX ISA, "cvt": out of range gives the nearest integer; NaN gives 0 where neither type has 64 bits
+    saturating_casts = MappingProxyType({("fptosi", "f32", "i32"): "llvm.nvvm.f2i.rz", ("fptoui", "f32", "i32"): "llvm.nvvm.f2ui.rz"})
 
     def __init__(self, sm: int, options: Any = None):
         self.sm, self.options = sm, options

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.dialects.simt import SimtError, SimtExecutor
 from tilewright.dialects.simt.executor import CallInfo, Machine
 from tilewright.dialects.simt.pending import Pending
+from tilewright.dialects.simt.scalar_ops import INTRINSICS
 from tilewright.targets.nvidia.simulate_barriers import waiter
 from tilewright.targets.nvidia.simulate_hopper import INSTRUCTIONS
 from tilewright.targets.nvidia.simulate_instructions import Handler, as_bits, float32
@@ -385,10 +386,21 @@ def _assert_fail(info: CallInfo) -> Callable[..., None]:
     return run
 
 
+def _as_intrinsic(name: str) -> Callable[[CallInfo], Callable[..., Any]]:
+    """What means the same as one of LLVM's general intrinsics."""
+
+    def make(info: CallInfo) -> Callable[..., Any]:
+        function = INTRINSICS[name](info)  # type: ignore[arg-type]
+        return lambda m, *args: function(*args)
+
+    return make
+
+
 def semantics() -> dict[Any, Callable[[CallInfo], Callable[..., Any]]]:
     """The table for ``SimtExecutor``: intrinsics by name, then inline assembly."""
     table: dict[Any, Callable[[CallInfo], Callable[..., Any]]] = {
         **{f"llvm.nvvm.read.ptx.sreg.{name.replace('_', '.', 1)}": lambda info, read=read: read for name, read in SPECIAL.items()},  # type: ignore[misc]
+        "llvm.nvvm.f2i.rz": _as_intrinsic("fptosi.sat"), "llvm.nvvm.f2ui.rz": _as_intrinsic("fptoui.sat"),
         "llvm.nvvm.barrier.cta.sync.aligned.all": _waits(lambda m, *args: m.block_barrier()),
         "llvm.nvvm.barrier0": _waits(lambda m, *args: m.block_barrier()),
         "llvm.nvvm.barrier.cta.sync.aligned.count": _as_instruction("barrier.cta.sync.aligned"),
