@@ -575,6 +575,8 @@ def dot(p: Base) -> None:
             a = p.read(p.give(f"tl.load({name} + {p.place(shape)})", loaded, shape, kind if kind != "free" else "free", bound))
         text = p.cast_few(a, type, 3)
         texts.append(text if a.shape == shape else f"tl.reshape({text}, {shape})")
+    if batch:
+        p.variant("batched")
     if turn:
         p.variant("transposed")
         texts[1] = f"tl.permute({texts[1]}, ({', '.join(map(str, (*range(len(batch)), len(batch) + 1, len(batch))))}))"
