@@ -127,7 +127,7 @@ class _Rewriter:
         rest = list(node.operands[3:])
         scales = [rest.pop(0) if present[3 + i] else None for i in range(2)]
         formats = [node.str_attr("a_format"), node.str_attr("b_format")]
-        to = scaled.compute_format(*formats, scaled=any(s is not None for s in scales))
+        to = scaled.compute_format(formats[0], formats[1], scaled=any(s is not None for s in scales))
         element = ir.Type.parse(to)
         operands = []
         for i in range(2):

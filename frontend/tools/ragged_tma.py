@@ -51,24 +51,24 @@ def to_ragged_indices(batch_offset, batch_size, row):
 
 
 @jit
-def load_ragged(TMA, batch_offset, batch_size, coords, ragged_dim: tl.constexpr = 0):
+def load_ragged(TMA, batch_offset, batch_size, coords, ragged_dim: tl.constexpr = 0):  # type: ignore[assignment]
     """The block at ``coords`` (one a dim of the tensor, counted in the subarray that starts at row ``batch_offset`` and has ``batch_size`` rows) of a descriptor
     by ``create_ragged_descriptor``; zeros outside the subarray."""
     tl.static_assert(len(TMA.shape) == len(coords) + 2, "a descriptor by create_ragged_descriptor is needed, and one coordinate a dim of its tensor")
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
-    block = TMA.load([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1:]])
+    block = TMA.load([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1:]])  # type: ignore[operator]
     return tl.reshape(block, block.shape[2:])
 
 
 @jit
-def store_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.constexpr = 0):
+def store_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.constexpr = 0):  # type: ignore[assignment]
     """Write ``data`` at ``coords`` of a subarray; nothing outside it. Arguments as of ``load_ragged``."""
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
-    TMA.store([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1:]], tl.expand_dims(data, (0, 1)))
+    TMA.store([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1:]], tl.expand_dims(data, (0, 1)))  # type: ignore[operator]
 
 
 @jit
-def atomic_add_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.constexpr = 0):
+def atomic_add_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.constexpr = 0):  # type: ignore[assignment]
     """Add ``data`` atomically at ``coords`` of a subarray; nothing outside it. Arguments as of ``load_ragged``."""
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
-    TMA.atomic_add([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1:]], tl.expand_dims(data, (0, 1)))
+    TMA.atomic_add([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1:]], tl.expand_dims(data, (0, 1)))  # type: ignore[operator]

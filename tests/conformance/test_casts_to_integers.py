@@ -22,7 +22,7 @@ from tilewright.conformance.harness import (
 )
 
 _ALL_PAIRS: list[Any] = [(f, i) for f in FLOATS for i in (*INTS, *UINTS)]
-_FP8_PAIRS = [("fp8e4nv", "int8"), ("fp8e5", "uint16")]
+_FP8_PAIRS: list[Any] = [("fp8e4nv", "int8"), ("fp8e5", "uint16")]
 
 
 def exact(value: float, dtype: str) -> int:
@@ -44,7 +44,7 @@ def values(dtype: str, target: str, n: int):
     return x
 
 
-@pytest.mark.parametrize("source, target", [p if not SIMULATED or k % 3 == 0 else pytest.param(*p, marks=pytest.mark.slow) for k, p in enumerate(_ALL_PAIRS)] + _FP8_PAIRS)
+@pytest.mark.parametrize("source, target", [*(p if not SIMULATED or k % 3 == 0 else pytest.param(*p, marks=pytest.mark.slow) for k, p in enumerate(_ALL_PAIRS)), *_FP8_PAIRS])
 def test_floats_to_integers(source, target):
     n = 128
     x = values(source, target, n)

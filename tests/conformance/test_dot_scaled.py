@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.harness import SIMULATED, compare, interpret, kernel_of, poisoned, rng_of
+from tilewright.conformance.harness import SIMULATED, compare, interpret, kernel_of, poisoned, rng_of
 from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError
 from tilewright.dialects.fp8 import FORMATS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from conformance.harness import DEVICE, module_of, rng_of
+from tilewright.conformance.harness import DEVICE, module_of, rng_of
 from tilewright.dialects.errors import ArgumentError
 from tilewright.tools.ragged_tma import create_ragged_descriptor
 
