@@ -283,10 +283,15 @@ class Expander:
                 extract = insert = emitter.integer(self.i32, 0)
             else:
                 one, last, zero = emitter.integer(self.i32, 1), emitter.integer(self.i32, plan.buffers - 1), emitter.integer(self.i32, 0)
-                wraps = emitter.compare(EQ, phase, last)
-                next_phase = emitter.op("arith.select", [self.i32], [wraps, zero, emitter.binary("arith.addi", phase, one)]).result
+                if plan.buffers == 2:
+                    next_phase = emitter.binary("arith.subi", one, phase)
+                else:
+                    wraps = emitter.compare(EQ, phase, last)
+                    next_phase = emitter.op("arith.select", [self.i32], [wraps, zero, emitter.binary("arith.addi", phase, one)]).result
                 age = plan.buffers - plan.distance
-                if age == 1:
+                if plan.distance == 1:
+                    insert = next_phase
+                elif age == 1:
                     first = emitter.compare(EQ, phase, zero)
                     insert = emitter.op("arith.select", [self.i32], [first, last, emitter.binary("arith.subi", phase, one)]).result
                 elif age:

@@ -20,9 +20,7 @@ QUICK = {*(f"{arch} {name}" for arch in amd_static.ARCHS for name in ("add", "so
 BOUNDS = {"loop": 1.1, "instructions": 1.1, "cycles": 1.005}
 
 # The one list of what does not hold yet: label → the faults' first words. What is listed and holds fails, so that the list shrinks.
-NOT_YET: dict[str, set[str]] = {
-    "gfx950 matmul_64x64x32": {"cycles", "loop"},
-}
+NOT_YET: dict[str, set[str]] = {}
 
 
 @cache

@@ -168,7 +168,8 @@ class _Converter:
     def _mask(self, node: Node, mask: Any, lane: Poly, size: int) -> _Mask:
         limits: list[Any] = []
         rest: list[Any] = []
-        parts = self._conjuncts(mask)
+        every = self._conjuncts(mask)
+        parts = [p for p in every if not self._implied(node, p, every)]
         taken = False  # a limit that rests on what the other parts cut off: these must be tested then
         for part in parts:
             mark = self.host.mark()
@@ -184,8 +185,9 @@ class _Converter:
                 rest.append(part)
         left = None
         if rest:
-            left = mask if not limits else rest[0]
-            for part in rest[1:] if limits else ():
+            whole = len(rest) == len(every)
+            left = mask if whole else rest[0]
+            for part in () if whole else rest[1:]:
                 left = self._op(node, "arith.andi", mask.type, [left, part])
         limit = None
         for one in limits:
@@ -199,12 +201,35 @@ class _Converter:
             return self._conjuncts(node.operands[0]) + self._conjuncts(node.operands[1])
         return [mask]
 
-    def _uniform(self, node: Node, part: Any) -> Any:
-        """The limit that lets all or nothing through, of a condition on the whole program; None of another."""
+    def _implied(self, node: Node, part: Any, others: list[Any]) -> bool:
+        """Whether ``part``, a condition on the whole program, holds wherever another one does: that the iteration exists (the pipeliner asks), where
+        ``k < K`` leaves nothing of iterations that do not."""
+        if self._splat(part) is None:
+            return False
+        for other in others:
+            mark = self.host.mark()
+            try:
+                if other is part or self._splat(other) is not None:
+                    continue
+                (mine,), found = self.affine.conditions(part), self.affine.conditions(other)
+                if any(_follows(c.poly, mine.poly) for c in found):
+                    for fact in sorted(mine.facts.union(*(c.facts for c in found)), key=repr):
+                        self._fact(fact, "a mask: ")
+                    return True
+            except (NotAffine, Refused, ValueError):  # ValueError: of two conditions
+                self.host.forget(mark)
+        return False
+
+    def _splat(self, part: Any) -> Node | None:
         made = self.function.def_node(part)
         while made is not None and made.name in SHAPE_OPS:
             made = self.function.def_node(made.operands[0])
-        if made is None or made.name != "tt.splat":
+        return made if made is not None and made.name == "tt.splat" else None
+
+    def _uniform(self, node: Node, part: Any) -> Any:
+        """The limit that lets all or nothing through, of a condition on the whole program; None of another."""
+        made = self._splat(part)
+        if made is None:
             return None
         return self._op(node, "arith.select", self.i32, [made.operands[0], self._constant(node, MOST_BYTES), self._constant(node, 0)])
 
@@ -371,6 +396,23 @@ class _Converter:
 
     def _constant(self, anchor: Node, value: int) -> Any:
         return self._op(anchor, "arith.constant", self.i32, [], {"value": ir.IntegerAttr.get(self.i32, value)})
+
+
+def _follows(known: Poly, asked: Poly) -> bool:
+    """Whether ``known`` < 0, for some element of a tile, means that ``asked`` < 0. A quotient u = ⌊n / d⌋ in ``asked``, n's size over d, is put down to n
+    by d · u ≥ n - d + 1, which holds of quotients that are truncated too."""
+    for a in list(asked.atoms()):
+        if a.kind == "div" and asked.terms.get((a,), 0) < 0 and a.payload[1].constant is not None and a.payload[1].constant > 0:
+            if sum(a in m for m in asked.terms) != 1:
+                return False
+            _, rest = asked.split(lambda m, a=a: m == (a,))  # type: ignore[misc]
+            d, times = a.payload[1].constant, -asked.terms[(a,)]
+            asked = rest * d - (a.payload[0] - d + 1) * times
+    index, least = known.split(lambda m: any(_of_tile(a) for a in m))
+    if any(c < 0 or len(m) != 1 or m[0].kind != "dim" for m, c in index.terms.items()):
+        return False
+    difference = least - asked  # known ≥ least: least < 0, and asked is no more
+    return difference.constant is not None and difference.constant >= 0
 
 
 def _of_tile(a: Atom) -> bool:

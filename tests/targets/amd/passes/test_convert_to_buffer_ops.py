@@ -272,3 +272,17 @@ def test_bounds_at_the_ends_of_32_bits(gfx942, dtype, n, k):
     x, y = np.arange(64, dtype=dtype), np.full(64, -7, dtype)
     difference_kernel[(1,)](x, y, n, k, BLOCK=64)
     np.testing.assert_array_equal(y, np.where(np.arange(64) < n - k, x, -7))
+
+
+def test_conditions_that_follow_from_others():
+    """``k < K - 32 · i`` leaves nothing of an iteration beyond ⌈K / 32⌉, nor of one beyond K / 32 where 32 divides it; the other way round, or off by one, nothing follows."""
+    from tilewright.dialects.analysis.polynomial import Atom, Poly
+    from tilewright.targets.amd.passes.convert_to_buffer_ops import _follows
+
+    size, i, k = (Poly.of(Atom(n, kind, payload, 32)) for n, (kind, payload) in enumerate((("arg", (0,)), ("arg", (1,)), ("dim", (1, 32)))))
+    rounds = Poly.of(Atom(3, "div", (size + 31, Poly.const(32)), 32))
+    whole = Poly.of(Atom(4, "div", (size, Poly.const(32)), 32))
+    inside = k - (size - (i + 1) * 32)
+    assert _follows(inside, i + 1 - rounds) and _follows(inside, i - rounds)
+    assert not _follows(inside, i + 2 - rounds) and not _follows(inside, i + 1 - whole) and not _follows(-k - (size - (i + 1) * 32), i + 1 - rounds)
+    assert _follows(k + i - size, i - size) and not _follows(k + i - size, i + 1 - size) and not _follows(k + i - size, size - i)

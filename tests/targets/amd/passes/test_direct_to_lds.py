@@ -91,6 +91,12 @@ def test_the_loop_neither_stores_to_lds_nor_waits_for_all_loads():
     assert waits == [2]  # of three iterations in flight the oldest: its two loads
 
 
+def test_the_loop_asks_once_whether_there_is_more():
+    """Of two stages the next is 1 - this one, and ``k < K`` says that an iteration exists: nothing is chosen in the loop."""
+    _, _, kernel = product(96, num_stages=2)
+    assert not [line for line in loop_of(kernel.asm["amdgcn"]) if line.startswith(("s_cselect", "s_cmp_eq", "s_cmp_lt"))]
+
+
 @pytest.mark.parametrize("dtype, k_block", [(np.float16, 64), (np.float32, 32)])
 def test_matmul_example(dtype, k_block):
     x, w = operands(136, 128, dtype)
