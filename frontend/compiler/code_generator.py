@@ -50,8 +50,19 @@ from tilewright.language.values import tuple as tl_tuple
 _DEEPEST = 60  # nested calls; more is a recursion in disguise and would exhaust Python's stack
 
 
+def _seen_by(fn: Lambda) -> dict[str, Any]:
+    """The variables that a lambda's body reads, with the values that they have when it is called, as in Python."""
+    scope = {**fn.scope, **fn.frame.scope}
+    if fn.frame.enclosing is not None:  # it stands in another lambda, whose parameters hide what that one sees
+        outer, parameters = fn.frame.enclosing
+        scope = {**scope, **_seen_by(outer), **parameters}
+    return scope
+
+
 class CodeGenerator(CallGenerator):
     """Generates one kernel."""
+
+    lambdas = 0  # calls of lambdas that are being inlined, one in another
 
     # -- calls -----------------------------------------------------------------------------------------------------
     def visit_Call(self, node: ast.Call) -> Any:
@@ -143,15 +154,49 @@ class CodeGenerator(CallGenerator):
             raise
 
     def inline_lambda(self, fn: Lambda, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        names = [a.arg for a in (*fn.node.args.posonlyargs, *fn.node.args.args)]
-        if kwargs or len(args) != len(names) or fn.node.args.vararg or fn.node.args.kwonlyargs:
-            raise TypeMismatchError(f"this lambda takes {len(names)} positional arguments, not {len(args) + len(kwargs)}")
-        frame = Frame(fn.frame.fn, fn.frame.info, {**fn.scope, **{n: wrap(a) for n, a in zip(names, args)}}, fn.frame.callsite, fn.frame.nonlocals)
+        if len(self.frames) + self.lambdas > _DEEPEST:
+            raise UnsupportedLanguageConstruct(f"calls are nested more than {_DEEPEST} deep; the language of kernels has no recursion")
+        bound = self._bind_lambda(fn, args, kwargs)
+        frame = Frame(fn.frame.fn, fn.frame.info, {**_seen_by(fn), **bound}, fn.frame.callsite, fn.frame.nonlocals)
+        frame.enclosing = fn, bound
 
         def body(frame: Frame) -> None:
             frame.ret = self.visit(fn.node.body)
 
-        return self.enter(frame, body, recursive=True)
+        self.lambdas += 1
+        try:
+            return self.enter(frame, body, recursive=True)
+        finally:
+            self.lambdas -= 1
+
+    def _bind_lambda(self, fn: Lambda, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Parameters' values. Defaults are of the variables' values where the lambda stands."""
+        a = fn.node.args
+        if a.kwarg:
+            raise UnsupportedLanguageConstruct("the language of kernels does not have **kwargs")
+        positional = [*a.posonlyargs, *a.args]
+        defaults = dict(zip([p.arg for p in positional[len(positional) - len(a.defaults):]], a.defaults))
+        defaults |= {p.arg: d for p, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None}
+        P = inspect.Parameter
+        kinds = [(a.posonlyargs, P.POSITIONAL_ONLY), (a.args, P.POSITIONAL_OR_KEYWORD), ([a.vararg] if a.vararg else [], P.VAR_POSITIONAL),
+                 (a.kwonlyargs, P.KEYWORD_ONLY)]
+        signature = inspect.Signature([P(p.arg, kind, default=defaults.get(p.arg, P.empty)) for group, kind in kinds for p in group])
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            takes = ", ".join(p.name for p in signature.parameters.values())
+            raise TypeMismatchError(f"lambda {takes}: {error}") from None
+        values = {name: tl_tuple([wrap(v) for v in value]) if signature.parameters[name].kind is P.VAR_POSITIONAL else wrap(value)
+                  for name, value in bound.arguments.items()}
+        if a.vararg and a.vararg.arg not in values:
+            values[a.vararg.arg] = tl_tuple([])
+        missing = {name: node for name, node in defaults.items() if name not in values}
+        if missing:
+            place = Frame(fn.frame.fn, fn.frame.info, dict(fn.scope), fn.frame.callsite, fn.frame.nonlocals)
+            found: dict[str, Any] = {}
+            self.enter(place, lambda _: found.update({name: self.visit(node) for name, node in missing.items()}), recursive=True)
+            values |= found
+        return values
 
     def enter(self, frame: Frame, body: Any, recursive: bool = False) -> Any:
         saved, location = self.frame, self.builder.loc

@@ -58,7 +58,7 @@ def function_of(fn: Any) -> Function:
 class Frame:
     """One call of a function that is being inlined (or the kernel itself)."""
 
-    __slots__ = ("fn", "info", "scope", "globals", "nonlocals", "callsite", "locations", "ret", "loop", "start")
+    __slots__ = ("fn", "info", "scope", "globals", "nonlocals", "callsite", "locations", "ret", "loop", "start", "enclosing")
 
     def __init__(self, fn: Any, info: Function, scope: dict[str, Any], callsite: Any, nonlocals: dict[str, Any] | None = None):
         self.fn = fn
@@ -69,6 +69,7 @@ class Frame:
         self.locations: dict[int, Any] = {}
         self.ret: Any = None
         self.start: Any = None  # the block in which the function's body begins
+        self.enclosing: Any = None  # (Lambda, its parameters' values), where this is a lambda's call
         self.loop: Loop | None = None  # the innermost one around the current statement whose body holds jumps
         if nonlocals is None:
             nonlocals = {}

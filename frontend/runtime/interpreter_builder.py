@@ -88,7 +88,7 @@ class NumpyBuilder(Builder):
             both, types = [*left, *right], [*scalar_types, *scalar_types]
             try:  # all pairs at once, each value of the combiner an array in place of a scalar
                 return [c.data for c in combine([Cell(a, t) for a, t in zip(both, types)])]
-            except ValueError:  # numpy's: the combiner makes tiles of its scalars, or branches on them
+            except (ValueError, InterpreterError):  # the combiner makes tiles of its scalars (numpy's error), or branches on them (concrete's)
                 outs = [np.empty_like(p) for p in left]
                 for place in np.ndindex(np.shape(left[0])):
                     for out, c in zip(outs, combine([Cell(a[place], t) for a, t in zip(both, types)])):

@@ -1,4 +1,7 @@
-"""Reductions and scans: the combiner's block is evaluated on whole vectors, then on halves of one vector."""
+"""Reductions and scans: the combiner's block is evaluated on whole vectors, then on halves of one vector.
+
+A combiner with branches or loops is scalar code, called for one element after another, as the function of a map_elementwise is.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,17 @@ def _combiner(lo: TileLowering, op: Any) -> Any:
     ops = block_ops(block)
     arguments = list(block.arguments)
 
+    def combine_one(accs: list[Any], elements: list[Any]) -> list[Any]:
+        mark = lo.arena.top
+        for argument, lanes in zip(arguments, [*accs, *elements]):
+            lo.env[argument] = lanes
+        lo.block(ops[:-1])
+        lo.arena.top = mark
+        return [lo.env[v] for v in ops[-1].operands]
+
+    if _branches(op):
+        return combine_one
+
     def combine(accs: list[Any], elements: list[Any]) -> list[Any]:
         n = b.lanes(accs[0].type)
         values = dict(zip(arguments, [*accs, *elements]))
@@ -33,6 +47,10 @@ def _combiner(lo: TileLowering, op: Any) -> Any:
         return [values[v] if v in values else b.broadcast(lo.env[v], n) for v in ops[-1].operands]
 
     return combine
+
+
+def _branches(op: Any) -> bool:
+    return any(len(inner.regions) for inner in block_ops(op.regions[0].blocks[0]))
 
 
 @lowers("tt.reduce")
@@ -54,7 +72,7 @@ def reduce(lo: TileLowering, op: Any) -> list[Any]:
         return b.for_(b.idx(step), b.idx(size), b.idx(step), first, lambda i, accs: combine(accs, at(i)))
 
     if axis != len(shape) - 1:
-        n = width(tiles[0])
+        n = 1 if _branches(op) else width(tiles[0])
         rest = [*shape[:axis], *shape[axis + 1:]]
 
         def column(index: Any) -> None:
@@ -65,7 +83,7 @@ def reduce(lo: TileLowering, op: Any) -> list[Any]:
         each(b, rest, n, column)
         return list(outs)
 
-    n = min(_lanes_for(shape[-1]), shape[-1])
+    n = 1 if _branches(op) else min(_lanes_for(shape[-1]), shape[-1])
     scalars: list[Any] = []
 
     def row(index: Any) -> None:
@@ -99,7 +117,7 @@ def scan(lo: TileLowering, op: Any) -> list[Any]:
     combine = _combiner(lo, op)
     outs = [lo.out_buffer(op, i) for i in range(len(op.results))]
     last = axis == len(shape) - 1
-    n = 1 if last else width(tiles[0])
+    n = 1 if last or _branches(op) else width(tiles[0])
     size = shape[axis]
 
     def line(index: Any) -> None:
