@@ -417,54 +417,58 @@ def _partner(s: Any, cube: tensor, axis: int) -> tensor:
     return s.bitcast(s.xor_(bits, s.broadcast_to(both, bits.shape)), cube.dtype)
 
 
-def _bit(s: Any, rank: int, axis: int) -> tensor:
-    """0 and 1 along ``axis``, size 1 elsewhere, int32."""
-    index = s.arange(0, 2)
+def _along(s: Any, index: tensor, rank: int, axis: int) -> tensor:
+    """A tensor of one dim as one of ``rank`` dims, of size 1 but along ``axis``."""
     for d in range(rank):
         if d != axis:
             index = s.expand_dims(index, d)
     return index
 
 
-def _exchange(s: Any, cube: tensor, axis: int, descending: Any) -> tensor:
-    """Order the pairs along ``axis``. ``descending``: a bool, or an int32 tensor that broadcasts to the cube."""
+def _pairs(s: Any, x: tensor, axis: int, step: int) -> tensor:
+    """``x`` with dim ``axis`` as three: what lies above bit ``step`` of the index, that bit, what lies below. Three dims and not one a
+    bit: a target that makes loops of dims has three, however long the dim is."""
+    n = x.shape[axis]
+    return s.reshape(x, [*x.shape[:axis], n >> (step + 1), 2, 1 << step, *x.shape[axis + 1:]])
+
+
+def _exchange(s: Any, x: tensor, step: int, descending: Any, run: int | None = None) -> tensor:
+    """Order the pairs of elements whose indices along the last dim differ in bit ``step``, downwards where ``descending``, or with
+    ``run`` where the index has that bit (above ``step``) set."""
+    shape = list(x.shape)
+    cube = _pairs(s, x, len(shape) - 1, step)
     rank = len(cube.shape)
-    other = _partner(s, cube, axis)
-    upper = _bit(s, rank, axis)
-    flip = s.xor_(upper, descending) if isinstance(descending, tensor) else s.xor_(upper, int(descending))
+    other = _partner(s, cube, rank - 2)
+    flip = _along(s, s.arange(0, 2), rank, rank - 2)
+    if run is not None:
+        order = s.and_(s.shr(s.arange(0, cube.shape[-3]), run - step - 1), 1)
+        flip = s.xor_(flip, _along(s, order, rank, rank - 3))
+    elif descending:
+        flip = s.xor_(flip, 1)
     # the element gives way where it is larger, in the position that wants the smaller, or the other way round
     swap = s.not_equal(s.cast(s.greater_than(cube, other), int32), flip)
     equal = s.equal(cube, other)
     swap = s.and_(swap, s.not_(equal))
-    return s.where(swap, other, cube)
+    return s.reshape(s.where(swap, other, cube), shape)
 
 
 def _bitonic(s: Any, x: tensor, k: int | None, descending: bool) -> tensor:
     """Bitonic network over the last dim; with ``k`` only the first k in order are kept."""
-    lead, n = list(x.shape[:-1]), x.shape[-1]
-    steps, base = _log2(n), len(lead)
+    steps = _log2(x.shape[-1])
     keep = steps if k is None else _log2(k)
-    cube = s.reshape(x, [*lead, *[2] * steps]) if steps else x
-    rank = base + steps
     for stage in range(1, keep + 1):  # sort runs of 2**stage, up and down in turn
-        if stage < steps:
-            order: Any = _bit(s, rank, base + steps - 1 - stage)
-        else:
-            order = bool(descending)
         for step in reversed(range(stage)):
-            cube = _exchange(s, cube, base + steps - 1 - step, order)
+            x = _exchange(s, x, step, descending, stage if stage < steps else None)
     # of two sorted runs of k, one up and one down, the elementwise extremum holds the k best
-    for _ in range(keep, steps):
-        pair = len(cube.shape) - 1 - keep
+    for left in reversed(range(keep, steps)):
         combine = s.maximum if descending else s.minimum
-        narrow = cube.dtype
-        cube = s.reduce([cube], pair, lambda a, b, c=combine, t=narrow: s.cast(c(a, b), t), False, "topk")[0]
-        left = len(cube.shape) - base
-        run = len(cube.shape)
-        order = _bit(s, run, run - 1 - keep) if left > keep else bool(descending)
+        narrow = x.dtype
+        pairs = _pairs(s, x, len(x.shape) - 1, keep)
+        best = s.reduce([pairs], len(pairs.shape) - 2, lambda a, b, c=combine, t=narrow: s.cast(c(a, b), t), False, "topk")[0]
+        x = s.reshape(best, [*x.shape[:-1], x.shape[-1] // 2])
         for step in reversed(range(keep)):
-            cube = _exchange(s, cube, run - 1 - step, order)
-    return s.reshape(cube, [*lead, n if k is None else k])
+            x = _exchange(s, x, step, descending, keep if left > keep else None)
+    return x
 
 
 @member
@@ -511,14 +515,10 @@ def bitonic_merge(x: Any, dim: Any = None, descending: bool = False, _semantic: 
         z = tl.bitonic_merge(tl.where(i < 8, i, 15 - i))
         z = tl.bitonic_merge(z, descending=True)
     """
-    s = _semantic
     _last_axis(x, dim, "bitonic_merge")
-    lead, n = list(x.shape[:-1]), x.shape[-1]
-    steps = _log2(n)
-    cube = s.reshape(x, [*lead, *[2] * steps]) if steps else x
-    for axis in range(len(lead), len(lead) + steps):
-        cube = _exchange(s, cube, axis, bool(descending))
-    return s.reshape(cube, [*lead, n])
+    for step in reversed(range(_log2(x.shape[-1]))):
+        x = _exchange(_semantic, x, step, bool(descending))
+    return x
 
 
 @member
@@ -536,11 +536,9 @@ def flip(x: Any, dim: Any = None, _semantic: Any = None) -> tensor:
     s = _semantic
     axis = s.axis(x, -1 if dim is None else dim, "flip")
     shape = list(x.shape)
-    steps = _log2(shape[axis])
-    cube = s.reshape(x, [*shape[:axis], *[2] * steps, *shape[axis + 1:]]) if steps else x
-    for d in range(axis, axis + steps):
-        cube = _partner(s, cube, d)
-    return s.reshape(cube, shape)
+    for step in range(_log2(shape[axis])):  # n - 1 - i: every bit of the index the other way round
+        x = s.reshape(_partner(s, _pairs(s, x, axis, step), axis + 1), shape)
+    return x
 
 
 __all__ = [
