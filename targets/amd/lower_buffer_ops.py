@@ -234,6 +234,13 @@ def _hint(name: str, *attributes: str) -> Lowering:
     return lower
 
 
+def lower_half_barrier(ctx: Any, op: Any) -> None:
+    b = ctx.b
+    wave = b.call_intrinsic("llvm.amdgcn.readfirstlane.i32", b.t_i32, [ctx.warp_id()])  # a scalar branch: no lane is switched off
+    half = b.i32(ctx.pass_ctx.num_warps // 2)
+    b.if_then(b.icmp("uge" if ir.BoolAttr(op.attributes["late"]).value else "ult", wave, half), lambda: ctx.hooks.barrier(b))
+
+
 LOWERINGS: Mapping[str, Lowering] = {
     "amdg.buffer_load_to_local": lower_buffer_load_to_local,
     "ttg.async_wait": lower_async_wait,
@@ -242,5 +249,6 @@ LOWERINGS: Mapping[str, Lowering] = {
     "amdg.sched_barrier": _hint("llvm.amdgcn.sched.barrier", "mask"),
     "amdg.sched_group_barrier": _hint("llvm.amdgcn.sched.group.barrier", "mask", "size", "group"),
     "amdg.iglp_opt": _hint("llvm.amdgcn.iglp.opt", "variant"),
+    "amdg.half_barrier": lower_half_barrier,
     "amdg.setprio": _hint("llvm.amdgcn.s.setprio", "priority"),
 }

@@ -1,4 +1,4 @@
-"""device_print and device_assert: records in the buffer that is a kernel's last argument (passes/add_report_buffer, targets/device_reports)."""
+"""device_print and device_assert: records in the buffer that is a function's last argument (passes/add_report_buffer, targets/device_reports)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tilewright.targets.device_reports import CAPACITY, HEADER_WORDS, RECORD_WOR
 
 def _record(hooks: Any, b: Any, entry: dict[str, Any], bits: Any) -> None:
     """``bits``: an i64, or None."""
-    if not hooks.has_reports or b.func != hooks.kernel_func:
-        raise UnsupportedOnTargetError("device_print and device_assert in a function with noinline=True are not supported on AMD GPUs; let it be inlined")
+    if not hooks.has_reports:
+        raise UnsupportedOnTargetError("device_print and device_assert need the pass add_report_buffer before")
     if entry not in hooks.reports:
         hooks.reports.append(entry)
     buffer = b.entry.arguments[len(b.entry.arguments) - 1]

@@ -17,7 +17,8 @@ class AmdOptions:
     directly. schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the products of a loop) and
     "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism, on waves of 64 lanes; no effect on 32). addresses_anew:
     loops with products compute their addresses in each iteration instead of holding them in registers; the compiler sets it where
-    registers would spill. What depends on the architecture is checked by ``check_options``."""
+    registers would spill. block_pingpong: on gfx942 and gfx950 the halves of a work-group of eight waves may take turns in a matmul's loop.
+    What depends on the architecture is checked by ``check_options``."""
 
     num_warps: int = 4
     num_stages: int = 2
@@ -30,6 +31,7 @@ class AmdOptions:
     async_copy: bool = True
     schedule_hint: str = "none"
     addresses_anew: bool = False
+    block_pingpong: bool = True
     debug: bool = False
     sanitize_overflow: bool = False
     default_dot_input_precision: str = "ieee"

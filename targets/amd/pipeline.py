@@ -11,6 +11,7 @@ from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.options import check_options
 
 LOADS_TO_LDS = ("gfx950",)  # have loads to LDS of 16 bytes a lane
+TAKES_TURNS = ("gfx942", "gfx950")
 _PASSES = "tilewright.targets.amd.passes"
 
 
@@ -33,6 +34,8 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         stages = stages.insert_before("allocate_shared_memory", lazy_pass("convert_to_buffer_ops", f"{_PASSES}.convert_to_buffer_ops:run"))
         if options.addresses_anew:
             stages = stages.insert_after("convert_to_buffer_ops", lazy_pass("offsets_anew", f"{_PASSES}.offsets_anew:run"))
+    if options.block_pingpong and arch in TAKES_TURNS:
+        stages = stages.insert_before("allocate_shared_memory", lazy_pass("block_ping_pong", f"{_PASSES}.block_ping_pong:run"))
     stages = stages.insert_after("insert_barriers", lazy_pass("schedule_dot_loops", f"{_PASSES}.schedule_dot_loops:run"))
     if options.buffer_ops and options.async_copy and arch in LOADS_TO_LDS:
         stages = stages.insert_before("pipeline_loops", lazy_pass("direct_to_lds", f"{_PASSES}.direct_to_lds:run"))

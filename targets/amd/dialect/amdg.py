@@ -85,3 +85,10 @@ class SetPrioOp(AMDG.Operation, name="setprio"):
     """Raise or lower the wave's priority for issue: 0 to 3 (s_setprio)."""
 
     priority: Any
+
+
+class HalfBarrierOp(AMDG.Operation, name="half_barrier"):
+    """A barrier that only the second half of the work-group's waves (``late``), or only the first, comes to: until its counterpart the one half is one
+    barrier behind the other (passes/block_ping_pong.py)."""
+
+    late: Any

@@ -165,10 +165,15 @@ class Machine:
         self._initial_exec = self.batch.exec.copy()
         self._signals, self._waited = np.zeros(waves, np.int64), np.zeros(waves, np.int64)
         self._completed = np.zeros(count, np.int64)
-        self._barrier_at = np.full(waves, -1)
         self._blocked: dict[int, Array] = {}  # resume pc → waves
         self._views: dict[bytes, Waves] = {}
         self._schedule(waves)
+        signals = self._signals.reshape(-1, self.waves_per_group)
+        uneven = (signals != signals[:, :1]).any(axis=1)
+        if uneven.any():
+            group = int(uneven.argmax())
+            raise DivergentBarrier(f"waves of work-group {self.group_name(group)} came to {sorted(set(signals[group].tolist()))} barriers each: all have to "
+                                   "come to as many", 0)
 
     def _allocate(self, groups: int, waves: int) -> None:
         descriptor = self.kernel.descriptor
@@ -255,7 +260,7 @@ class Machine:
                 out[name] += count * waves
         return out
 
-    # -- barriers: a wave's n-th wait ends once every wave of its group has signalled n times
+    # -- barriers: a wave's n-th wait ends once every wave of its group has signalled n times, at whichever instructions: the hardware counts waves
     def signal(self, w: Waves) -> None:
         """s_barrier, s_barrier_signal."""
         partial = w.exec != self._initial_exec[w.wave_ids]
@@ -266,17 +271,9 @@ class Machine:
             raise DivergentBarrier(f"a barrier is reached with {len(lanes)} lanes inactive; all lanes of a wave must reach it", wave, lanes)
         self.races.arrive(w)
         self._signals[w.wave_ids] += 1
-        self._barrier_at[w.wave_ids] = w.ins.index
         counts = self._signals.reshape(-1, self.waves_per_group).min(axis=1)
         done = np.flatnonzero(counts > self._completed)
         if len(done):
-            at = self._barrier_at.reshape(-1, self.waves_per_group)[done]
-            differ = (at != at[:, :1]).any(axis=1)
-            if differ.any():
-                group = int(done[differ.argmax()])
-                places = sorted({int(p) for p in at[differ.argmax()]})
-                texts = "; ".join(self.kernel.instructions[p].describe() for p in places)
-                raise DivergentBarrier(f"waves of work-group {self.group_name(group)} meet at different barriers: {texts}")
             self._completed[done] = counts[done]
             self.races.barrier(done)
 

@@ -2,7 +2,7 @@
 
 Before: ttg, shared memory allocated. After: an amdg.iglp_opt at the end of the body of
 
-- loops whose products are independent of each other (a matmul), on architectures with MFMA: variant 0, which reads operands several
+- loops whose products are independent of each other (a matmul) and that block_ping_pong left alone, on architectures with MFMA: variant 0, which reads operands several
   products ahead. Unasked LLVM reads each right before its product, and a wave waits for LDS eight times a round. It needs registers for
   that: where they would cost a wave, nothing is done.
 - loops whose products depend on each other (attention), with ``schedule_hint="attention"``: variant 2, which puts exponentials between
@@ -28,7 +28,7 @@ def run(module: Any, ctx: PassContext) -> None:
     for function in functions(module):
         for loop in [n for n in function.nodes() if n.name == "scf.for"]:
             dots = [n for n in loop.regions[0].ops if n.name == "tt.dot"]
-            if not dots or any(n.name in ("scf.for", "scf.if", "scf.while", "func.call") for n in loop.regions[0].ops):
+            if not dots or any(n.name in ("scf.for", "scf.if", "scf.while", "func.call", "amdg.setprio") for n in loop.regions[0].ops):
                 continue
             if _chained(function, loop, dots):
                 if "attention" in hints:
