@@ -25,7 +25,7 @@ class MathFunction:
 
 _table: dict[tuple[str, str], MathFunction] = {}
 _MODULES = ("basic", "exponential", "logarithm", "trigonometric", "inverse_trigonometric", "hyperbolic", "special", "double",
-            "double_trigonometric", "double_special", "bits", "compositions", "gamma", "bessel", "inverse_error")
+            "double_trigonometric", "double_special", "bits", "compositions", "directed", "gamma", "bessel", "bessel_orders", "inverse_error")
 _loaded = False
 
 

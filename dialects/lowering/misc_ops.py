@@ -75,7 +75,9 @@ def math_lowering(ctx: Any, name: str, type: Any) -> Any:
 
 
 def _lower_math(ctx: Any, op: Any, name: str) -> list[Any]:
-    fn = math_lowering(ctx, name, ctx.element_type(op.operands[0]))
+    types = [ctx.element_type(operand) for operand in op.operands]
+    floats = [t for t in types if isinstance(t, ir.FloatType)]  # jn's and yn's first operand is an integer
+    fn = math_lowering(ctx, name, (floats or types)[0])
     operands = ctx.operands(op)
     registers = map_registers(fn, operands)
     wanted = ctx.llvm_type(op.results[0].type)

@@ -923,7 +923,20 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = N
 # -- escapes -----------------------------------------------------------------------------------------------------------
 @builtin
 def inline_asm_elementwise(asm: str, constraints: str, args: Any, dtype: Any, is_pure: bool, pack: int, _semantic: Any = None) -> Any:
-    """Target assembly on ``pack`` elements at a time. ``dtype``: one type, or several for as many results."""
+    """Target assembly on ``pack`` elements at a time. ``dtype``: one type, or several for as many results.
+
+    ``asm`` and ``constraints`` are LLVM's for the target; operands are $0 (the first result), $1, …; values narrower than 32 bits share a register
+    where ``pack`` is larger than 1. ``is_pure``: it has no effect but its results. Text that the target's assembler refuses is an error with its
+    message; tl.target_info tells targets apart at compile time.
+
+    Types: integers and floats.
+
+    Targets: all but the interpreter, each with its own assembly.
+
+    Example::
+
+        z = tl.inline_asm_elementwise("shl.b32 $0, $1, 3;", "=r,r", [k], dtype=tl.int32, is_pure=True, pack=1)
+    """
     many = not isinstance(dtype, base_type)
     results = _semantic.inline_asm(asm, constraints, list(args), [_unwrap_if_constexpr(d) for d in dtype] if many else [dtype], is_pure, pack)
     return tuple(results) if many else results[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime import interpreter_math
+from tilewright.runtime import interpreter_directed, interpreter_math
 from tilewright.runtime.interpreter_memory import InterpreterError, canonical, numpy_dtype, round_to
 
 Op = Callable[[list[Any], Any, dict[str, Any]], Any]
@@ -308,6 +308,8 @@ _LIBDEVICE |= {name: _whole(fn) for name, fn in interpreter_math.INTEGERS.items(
 _LIBDEVICE |= {"nextafter": _in_own_type(np.nextafter), "ldexp": _in_own_type(np.ldexp), "scalbn": _in_own_type(np.ldexp)}
 _LIBDEVICE |= {"exp": _wide(np.exp, True), "exp2": _wide(np.exp2, True), "fast_expf": _wide(np.exp, True),
                "fast_exp2f": _wide(np.exp2, True), "exp10": _wide(lambda x: 10.0**x, True), "fast_exp10f": _wide(lambda x: 10.0**x, True)}
+_LIBDEVICE |= {name: _in_own_type(fn) for name, fn in interpreter_directed.FUNCTIONS.items()}
+_LIBDEVICE |= {name: _wide(fn) for name, fn in interpreter_directed.ORDERS.items()}
 for _name in ("exp", "exp2", *_FUNCTIONS):
     OPS[f"math.{_name}"] = _LIBDEVICE[_name]
 OPS["tt.precise_sqrt"] = _LIBDEVICE["sqrt"]

@@ -239,7 +239,7 @@ def emit(b: LoopBuilder, op: Any, args: Sequence[Any], n: int, declare: Any) -> 
         symbol = ir.StringAttr(op.attributes["symbol"]).value
         result = functions.call(b, symbol, args, declare)
         if result is None:
-            result = portable_math.call(b, symbol, args)
+            result = portable_math.call(b, symbol, args, declare)
         if result is None:
             result = vector_math.call(b, symbol, args, declare)
         if result is None:

@@ -1,6 +1,6 @@
 """Functions of dialects/lower_math on lanes: an adapter with the methods of the LLVM builder that they use, over vectors of n lanes.
 
-Only functions without branches can be built so; those named in ``NAMES`` are.
+Only functions without branches can be built so; those named in ``NAMES`` are. jn and yn have loops, and go a lane at a time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilewright.dialects.lower_math import lookup
+from tilewright.dialects.lower_math.bessel_orders import bessel_j, bessel_y
 from tilewright.targets.cpu.loop_builder import LoopBuilder
+from tilewright.targets.cpu.vector_math import library
 
-NAMES = frozenset(("cyl_bessel_i0", "cyl_bessel_i1", "erfinv", "erfcinv", "erfcx", "nextafter", "normcdf", "normcdfinv"))
+_DIRECTED = tuple(f"{name}_{mode}" for name in ("add", "sub", "mul", "div", "fma", "sqrt", "rcp", "double2float", "int2float", "uint2float", "ll2float",
+                                               "ull2float", "ll2double", "ull2double") for mode in ("rd", "ru", "rz"))
+NAMES = frozenset(("cyl_bessel_i0", "cyl_bessel_i1", "erfinv", "erfcinv", "erfcx", "nextafter", "normcdf", "normcdfinv", "rcp64h", "jn", "yn", *_DIRECTED))
 _OPS = {"fadd": "arith.addf", "fsub": "arith.subf", "fmul": "arith.mulf", "fdiv": "arith.divf", "add": "arith.addi", "sub": "arith.subi",
         "mul": "arith.muli", "shl": "arith.shli", "lshr": "arith.shrui", "ashr": "arith.shrsi", "and_": "arith.andi", "or_": "arith.ori",
         "xor": "arith.xori"}
@@ -85,9 +89,31 @@ class LaneBuilder:
         return SimpleNamespace(result=self.b.op(_INTRINSICS[name.removeprefix("llvm.intr.")], list(operands), list(results)).result)
 
 
-def call(b: LoopBuilder, name: str, args: Sequence[Any]) -> Any | None:
-    """The function on f32 or f64 lanes, or None where it is not one of ``NAMES``."""
+def call(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any | None:
+    """The function on lanes, or None where it is not one of ``NAMES``. ``declare(symbol, arity)`` as in vector_math.call."""
     if name not in NAMES:
         return None
-    type = "f64" if b.element(args[0].type) == b.f64 else "f32"
-    return lookup(name, type).build(LaneBuilder(b, b.lanes(args[0].type)), *args)
+    if name in ("jn", "yn"):
+        return _bessel(b, name, args, declare)
+    return lookup(name, str(b.element(args[0].type))).build(LaneBuilder(b, b.lanes(args[0].type)), *args)
+
+
+def _bessel(b: LoopBuilder, name: str, args: Sequence[Any], declare: Callable[[str, int], None]) -> Any:
+    """jn and yn, a lane at a time: their loops are of different lengths."""
+    n, element, scalar = b.lanes(args[1].type), b.element(args[1].type), LaneBuilder(b, 1)
+    results = []
+    for i in range(n):
+        order, x = (b.extract(a, i) if n > 1 else a for a in args)
+        x = x if element == b.f64 else b.un("arith.extf", x, b.f64)
+        at = scalar.fabs(x) if name == "jn" else x
+        zeroth, first = (library(b, f"{name[0]}{k}", [at], declare) for k in (0, 1))
+
+        def loop(count: Any, initial: Sequence[Any], body: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> Sequence[Any]:
+            def one(index: Any, values: list[Any]) -> Sequence[Any]:
+                return body(b.op("arith.index_cast", [index], [b.i64]).result, values)
+
+            return b.for_(b.idx(0), b.op("arith.index_cast", [count], [b.index]).result, b.idx(1), initial, one)
+
+        y = (bessel_j if name == "jn" else bessel_y)(scalar, order, x, zeroth, first, loop)
+        results.append(y if element == b.f64 else b.un("arith.truncf", y, element))
+    return b.from_elements(results)

@@ -74,16 +74,19 @@ def _integers(s: Any, name: str, args: tuple[Any, ...], widths: tuple[int, ...])
 _FLOATS = "fp32, fp64; fp16 and bf16 through fp32"
 
 
-def _float_function(name: str, count: int, doc: str, only32: bool = False) -> None:
+def _float_function(name: str, count: int, doc: str, only32: bool = False, directed: bool = False) -> None:
     def fn(*args: Any, _semantic: Any = None) -> tensor:
         if len(args) != count:
             raise TypeMismatchError(f"libdevice.{name} takes {count} arguments, not {len(args)}")
         values, out = _floats(_semantic, name, args)
         if only32 and out.is_fp64():
             raise _wrong(name, "fp32", out)
+        if directed and out.primitive_bitwidth < 32:  # the last rounding, to 16 bits, would be to nearest
+            raise _wrong(name, "fp32 or fp64", out)
         return _semantic.cast(_semantic.extern(name, values, values[0].type.scalar), out)
 
-    _export(fn, name, doc, "fp32; fp16 and bf16 through it" if only32 else _FLOATS, ", ".join(["x", "y", "x", "y"][:count]))
+    types = "fp32; fp16 and bf16 through it" if only32 else "fp32, fp64" if directed else _FLOATS
+    _export(fn, name, doc, types, ", ".join(["x", "y", "x", "y"][:count]))
 
 
 _UNARY = {
@@ -96,9 +99,7 @@ _UNARY = {
     "normcdfinv": "inverse of the normal distribution", "rcbrt": "reciprocal cube root", "rint": "nearest integer, ties to even",
     "round": "nearest integer, ties away from zero", "sinh": "hyperbolic sine", "sinpi": "sine of pi·x", "tan": "tangent",
     "tanh": "hyperbolic tangent", "tgamma": "gamma function", "trunc": "integer part", "y0": "Bessel function Y0", "y1": "Bessel function Y1",
-    "rsqrt_rn": "reciprocal square root, correctly rounded", "rcp64h": "reciprocal of the high half of a double",
-    "rcp_rd": "1/x rounded down", "rcp_ru": "1/x rounded up", "rcp_rz": "1/x rounded towards zero",
-    "sqrt_rd": "square root rounded down", "sqrt_ru": "square root rounded up", "sqrt_rz": "square root rounded towards zero",
+    "rsqrt_rn": "reciprocal square root, correctly rounded in fp32 (fp64: within 1.5 ulp)",
 }
 _FAST_UNARY = {"fast_cosf": "cosine", "fast_exp10f": "power of ten", "fast_expf": "exponential", "fast_log10f": "logarithm to base ten",
                "fast_log2f": "logarithm to base two", "fast_logf": "natural logarithm", "fast_sinf": "sine", "fast_tanf": "tangent",
@@ -107,9 +108,9 @@ _BINARY = {
     "atan2": "angle of the point (y, x), arguments y, x", "fmod": "remainder with the sign of x", "hypot": "sqrt(x² + y²)",
     "nextafter": "next float after x towards y", "remainder": "IEEE remainder", "rhypot": "1 / sqrt(x² + y²)",
     "add_rn": "x + y, never contracted", "sub_rn": "x - y, never contracted", "mul_rn": "x · y, never contracted",
-    **{f"{op}_{r}": f"{what} rounded {how}" for op, what in (("add", "x + y"), ("sub", "x - y"), ("mul", "x · y"), ("div", "x / y"))
-       for r, how in (("rd", "down"), ("ru", "up"), ("rz", "towards zero"))},
 }
+_DIRECTED = {"add": ("x + y", 2), "sub": ("x - y", 2), "mul": ("x · y", 2), "div": ("x / y", 2), "fma": ("x · y + z", 3), "sqrt": ("square root", 1),
+             "rcp": ("1 / x", 1)}
 for _name, _what in _UNARY.items():
     _float_function(_name, 1, f"Elementwise {_what}.")
 for _name, _what in _FAST_UNARY.items():
@@ -120,8 +121,9 @@ for _name, _what in {"fast_dividef": "quotient", "fast_powf": "power"}.items():
     _float_function(_name, 2, f"Elementwise {_what} of fp32, fast and less accurate.", only32=True)
 for _name, _count in {"norm3d": 3, "norm4d": 4, "rnorm3d": 3, "rnorm4d": 4}.items():
     _float_function(_name, _count, f"Elementwise {'reciprocal ' if _name[0] == 'r' else ''}Euclidean norm of {_count} values.")
-for _name, _how in {"rd": "down", "ru": "up", "rz": "towards zero"}.items():
-    _float_function(f"fma_{_name}", 3, f"x · y + z rounded once, {_how}.")
+for _mode, _how in {"rd": "down", "ru": "up", "rz": "towards zero"}.items():
+    for _name, (_what, _count) in _DIRECTED.items():
+        _float_function(f"{_name}_{_mode}", _count, f"Elementwise {_what} rounded once, {_how}.", directed=True)
 
 
 def _primitive(name: str, doc: str, build: Callable[..., tensor], args: str = "x") -> None:
@@ -367,6 +369,14 @@ for _mode in _ROUNDED:
         _int_to_float(f"{_from}2float_{_mode}", _srcs[:1], t.float32, _mode)
         if "ll" in _from or _mode == "rn":
             _int_to_float(f"{_from}2double_{_mode}", _srcs[:1], t.float64, _mode)
+
+
+def _rcp64h(x: Any, _semantic: Any = None) -> tensor:
+    return _semantic.extern("rcp64h", [_only(_semantic, "rcp64h", x, t.float64)], t.float64)
+
+
+_export(_rcp64h, "rcp64h", "1 / x of the high 32 bits of an fp64, good to 20 bits; the low 32 bits are 0, subnormal x and results too.", "fp64",
+        "x.to(tl.float64)")
 
 
 def _double_to_float(mode: str) -> None:

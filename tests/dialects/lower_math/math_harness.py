@@ -34,7 +34,8 @@ def compile_loop(name: str, type: str) -> Any:
         b.contract = True  # as in kernels: what must not be fused has to say so
         *pointers, n = b.entry.arguments
         t = ir.Type.parse(type)
-        types = [t, ir.Type.parse("i32")] if name in ("ldexp", "scalbn") else [t] * function.arity
+        i32 = ir.Type.parse("i32")
+        types = {"ldexp": [t, i32], "scalbn": [t, i32], "jn": [i32, t], "yn": [i32, t]}.get(name, [t] * function.arity)
         loop = b.block([b.t_i64])
         body = b.block(after=loop)
         end = b.block(after=body)

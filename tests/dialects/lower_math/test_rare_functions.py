@@ -160,3 +160,35 @@ def test_special_values(type):
         got = compile_loop(name, type)(np.array(list(table)))
         np.testing.assert_allclose(got, np.array(list(table.values()), DTYPE[type]), rtol=3e-16, err_msg=name)
     assert compile_loop("tgamma", type)(np.array([-0.0]))[0] == -inf and compile_loop("lgamma", type)(np.array([-0.0]))[0] == inf
+
+
+@pytest.mark.parametrize("type", FLOATS)
+@pytest.mark.parametrize("name, reference", [("jn", mpmath.besselj), ("yn", mpmath.bessely)])
+def test_bessel_functions_of_any_order(name, reference, type):
+    rng = np.random.default_rng()
+    n = np.concatenate([rng.integers(-30, 30, 60), rng.integers(-400, 400, 20)]).astype(np.int32)
+    x = np.concatenate([rng.uniform(0, 60, 30), rng.exponential(1, 15), 10.0 ** rng.uniform(-12, 0, 15), rng.uniform(0, 900, 20)])
+    x = (x * (rng.choice([-1, 1], len(x)) if name == "jn" else 1)).astype(DTYPE[type])
+    got = compile_loop(name, type)(n, x)
+    eps = float(np.finfo(DTYPE[type]).eps)
+    for k, at, g in zip(n.tolist(), x.tolist(), got.tolist()):
+        with mpmath.workprec(300):
+            exact = reference(k, mpmath.mpf(at))
+        if abs(exact) > np.finfo(DTYPE[type]).max:
+            assert math.isinf(g) and (g > 0) == (exact > 0), (k, at, g, exact)
+        else:  # beside the function's size: absolute near its zeros, relative where it falls off or grows
+            envelope = abs(exact) if abs(at) < abs(k) else max(abs(exact), mpmath.mpf(1) / mpmath.sqrt(abs(at) + 1))
+            allowed = envelope * (4 * eps + 2e-16 * (20 + abs(k) + abs(at) / 4)) + float(np.finfo(DTYPE[type]).smallest_subnormal)
+            assert abs(mpmath.mpf(g) - exact) <= allowed, (k, at, g, float(exact), float(abs(mpmath.mpf(g) - exact) / envelope))
+
+
+@pytest.mark.parametrize("type", FLOATS)
+def test_bessel_functions_of_any_order_at_special_arguments(type):
+    x = np.array([0.0, np.inf, -np.inf, np.nan, 1.0, 1e-30], DTYPE[type])
+    jn, yn = compile_loop("jn", type), compile_loop("yn", type)
+    for n in (2, 3, -3, 5, 2**31 - 1, -(2**31)):
+        order = np.full(len(x), n, np.int32)
+        j, y = jn(order, x), yn(order, x)
+        assert j[0] == j[1] == j[2] == 0 and np.isnan(j[3]) and abs(j[5]) < 1e-40
+        sign = -1 if n < 0 and n % 2 else 1
+        assert y[0] == -np.inf * sign and y[1] == 0 and np.isnan(y[2]) and np.isnan(y[3]) and y[5] * sign < -1e29
