@@ -300,6 +300,8 @@ class _Assigner:
     def _cheap(self, value: Any, encoding: Any, convert: float) -> bool:
         """Whether a free value is computed once more although converting it would cost less: addresses, masks and constants
         are, since that needs no barrier and leaves loads free to be moved; what takes long to compute (random numbers) is not."""
+        if self.repeatable(value) is None:  # what a while loop carries
+            return False
         weight = self.weight(value)
         limit = 2 * convert + _FREE_OPS * registers(type_info(value.type).shape or (), encoding) * weight
         total, seen, todo = 0.0, {(value, encoding)}, [(value, encoding)]

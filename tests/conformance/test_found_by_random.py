@@ -50,3 +50,19 @@ def test_masks_of_which_half_a_vector_is_off(dtype, shape, start, end):
             tl.store(q + row * {n} + column, tl.load(p + row * {n} + column), mask=mask)
         """, {"p": x, "o": poisoned(dtype, shape), "q": torch.zeros(shape, dtype=x.dtype)},
         expected={"o": loaded, "q": np.where(mask, x.numpy()[row * n + column], 0)}, num_warps=1)
+
+
+def test_what_a_while_loop_carries_in_two_layouts():
+    """A reduction in the condition and a store in another order want the carried tile each in its own layout: the block argument was to be computed again."""
+    x, y = torch.arange(64, dtype=torch.float32) + 1, -torch.arange(64, dtype=torch.float32) - 1
+    stored = torch.where(torch.arange(16)[:, None] >= 8, x.reshape(16, 4), torch.full((16, 4), 7.0)).T.contiguous().reshape(64)
+    compare("""
+        @triton.jit
+        def kernel(p, q, o, n):
+            at = tl.arange(0, 16)[:, None] * 4 + tl.arange(0, 4)[None, :]
+            x, v = tl.load(p + at), tl.load(q + at)
+            w = 0
+            while (w < n) & (tl.max(v) < 0):
+                v = x
+            tl.store(o + tl.arange(0, 16)[:, None] + tl.arange(0, 4)[None, :] * 16, v, mask=(tl.arange(0, 16)[:, None] >= n * 4) & (n > 0))
+        """, {"p": x, "q": y, "o": torch.full((64,), 7.0), "n": 2}, expected={"o": stored}, num_warps=8)
