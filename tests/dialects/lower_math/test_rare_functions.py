@@ -169,10 +169,12 @@ def test_bessel_functions_of_any_order(name, reference, type):
     n = np.concatenate([rng.integers(-30, 30, 60), rng.integers(-400, 400, 20)]).astype(np.int32)
     x = np.concatenate([rng.uniform(0, 60, 30), rng.exponential(1, 15), 10.0 ** rng.uniform(-12, 0, 15), rng.uniform(0, 900, 20)])
     x = (x * (rng.choice([-1, 1], len(x)) if name == "jn" else 1)).astype(DTYPE[type])
+    if name == "yn":  # whose reference is slow
+        n, x = n[::3], x[::3]
     got = compile_loop(name, type)(n, x)
     eps = float(np.finfo(DTYPE[type]).eps)
     for k, at, g in zip(n.tolist(), x.tolist(), got.tolist()):
-        with mpmath.workprec(300):
+        with mpmath.workprec(120):
             exact = reference(k, mpmath.mpf(at))
         if abs(exact) > np.finfo(DTYPE[type]).max:
             assert math.isinf(g) and (g > 0) == (exact > 0), (k, at, g, exact)
