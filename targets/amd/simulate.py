@@ -113,12 +113,15 @@ def _sizes(what: str, value: Any, least: int) -> tuple[int, int, int]:
     return x, y, z
 
 
+_ANY_SIZE = 1024  # what LLVM writes down of kernels that say nothing
+
+
 def _check(program: Program, kernel: Kernel, threads: int, lds: int, shared: int) -> None:
     """Raise ArgumentError for what no device of the arch would start."""
     most = int(kernel.metadata.get("max_flat_workgroup_size", 1024))
-    if threads <= 0 or threads > most:
-        raise ArgumentError(f"num_warps: {kernel.name} was compiled for up to {most // kernel.lanes} waves of {kernel.lanes} lanes a work-group; found "
-                            f"{threads // kernel.lanes}")
+    if threads <= 0 or threads != most and (threads > most or most < _ANY_SIZE):
+        raise ArgumentError(f"num_warps: {kernel.name} was compiled for {'up to ' if most == _ANY_SIZE else ''}{most // kernel.lanes} waves of "
+                            f"{kernel.lanes} lanes a work-group; found {threads // kernel.lanes}")
     if shared < 0 or lds > _LDS_BYTES.get(program.arch, 65536):
         raise ArgumentError(f"shared: a work-group of {program.arch} has 0 to {_LDS_BYTES.get(program.arch, 65536)} bytes of LDS; found {lds if shared >= 0 else shared}")
 
@@ -131,7 +134,7 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
 
     text: AMDGCN of the arch that its first line names. args: one an explicit argument: numpy array or torch CPU tensor (changed in place), int (a scalar, or an
     address), float, bool, numpy scalar, or bytes as they stand in the kernarg segment. kernel: its name where the text has several. num_warps:
-    waves of a work-group (default: as many as the code object allows). shared: bytes of dynamic LDS. buffers: further memory, [first, end) addresses.
+    waves of a work-group (default: as many as it was compiled for; others are refused). shared: bytes of dynamic LDS. buffers: further memory, [first, end) addresses.
     check=False leaves out waits and races (bounds are always checked). conflicts=True
     counts LDS bank conflicts. Raises SimulationError, and ArgumentError for a launch that no device would start.
     """

@@ -8,6 +8,7 @@ import pytest
 import tilewright
 import tilewright.language as tl
 from tilewright.backends.compiler import GPUTarget
+from tilewright.dialects.errors import ArgumentError
 from tilewright.targets.amd.isa.errors import LdsRace
 from tilewright.targets.amd.options import AmdOptions
 from tilewright.targets.amd.passes import block_ping_pong
@@ -109,6 +110,14 @@ def test_other_numbers_of_waves_and_architectures():
 
     assert [a for a in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201") if has_pass(a)] == ["gfx942", "gfx950"]
     assert not has_pass("gfx942", block_pingpong=False)
+
+
+@pytest.mark.parametrize("waves", [4, 16])
+def test_a_launch_of_other_waves_than_compiled_for_is_refused(waves):
+    kernel = compiled()
+    with pytest.raises(ArgumentError, match=f"compiled for 8 waves of 64 lanes a work-group; found {waves}"):
+        simulate(kernel.asm["amdgcn"], (1,), [*[np.zeros(1 << 15, np.float16)] * 2, np.zeros((256, 128), np.float32), 0, 16, 128], num_warps=waves,
+                 shared=kernel.metadata.shared)
 
 
 def test_the_setting(monkeypatch):
