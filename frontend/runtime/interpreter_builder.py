@@ -226,10 +226,10 @@ def _bitcast(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], att
     if target == "ptr":
         return [bits.astype(np.uint64) if bits.dtype != np.uint64 else bits]
     raw = np.ascontiguousarray(bits.astype(np.int8) if bits.dtype == np.bool_ else bits)
-    stored: np.ndarray = raw.view(storage_dtype(target))
+    stored: np.ndarray = raw.view(storage_dtype(target)).reshape(data.shape)  # ascontiguousarray makes scalars of one dim
     if is_small_float(target):
         return [decode(stored, target)]
-    return [stored.astype(np.bool_) if canonical(target) == "int1" else stored.reshape(data.shape)]
+    return [stored.astype(np.bool_) if canonical(target) == "int1" else stored]
 
 
 def _split(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:

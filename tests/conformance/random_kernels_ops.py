@@ -432,7 +432,7 @@ def arrange(p: Base) -> None:
         if math.prod(wanted) > LARGEST:
             raise Nothing
         text = index.name if index is not None else f"({p.place(wanted)} * 3 + pid)"
-        p.give(f"tl.gather({a.name}, (({text}) & {a.shape[axis] - 1}).to(tl.int32), {axis})", a.type, wanted, a.kind, a.bound)
+        p.give(f"tl.gather({a.name}, (({text}).to(tl.int32) & {a.shape[axis] - 1}), {axis})", a.type, wanted, a.kind, a.bound)
     elif how == "flip":
         if a.shape[axis] > 16:
             raise Nothing

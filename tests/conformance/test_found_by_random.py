@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.conformance.harness import compare, poisoned, random_array, rng_of
+from tilewright.conformance.harness import compare, poisoned, random_array, rng_of, tl_name
 
 
 def test_loop_variables_that_become_another_one():
@@ -66,3 +66,16 @@ def test_what_a_while_loop_carries_in_two_layouts():
                 v = x
             tl.store(o + tl.arange(0, 16)[:, None] + tl.arange(0, 4)[None, :] * 16, v, mask=(tl.arange(0, 16)[:, None] >= n * 4) & (n > 0))
         """, {"p": x, "q": y, "o": torch.full((64,), 7.0), "n": 2}, expected={"o": stored}, num_warps=8)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_bits_of_a_scalar_as_a_float(dtype):
+    """The interpreter made a tile of one element of it."""
+    one = {"bf16": 0x3F80, "fp16": 0x3C00}[dtype]
+    compare(f"""
+        @triton.jit
+        def kernel(p, o):
+            v = tl.load(p).to({tl_name(dtype)}, bitcast=True)
+            tl.store(o, tl.where(v == v, v, 3).to(tl.float32))
+            tl.store(o + 1, (v + 1).to(tl.float32))
+        """, {"p": torch.tensor([one], dtype=torch.int16), "o": poisoned("fp32", 2)}, expected={"o": torch.tensor([1.0, 2.0])}, num_warps=1)
