@@ -43,7 +43,7 @@ class AmdHooks(TargetHooks):
         self.native_bf16_conversion = arch == "gfx950"  # v_cvt_pk_bf16_f32; LLVM's own sequence elsewhere is longer than ours
         self._copies = False  # loads go to LDS directly
         self._made: dict[str, Any] = {}
-        self.has_reports, self.kernel_func = False, None  # the kernel that has the buffer of reports
+        self.has_reports = False  # whether the kernel has the buffer of reports
         self.reports: list[dict[str, Any]] = []
 
     # -- kernel
@@ -53,7 +53,6 @@ class AmdHooks(TargetHooks):
 
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         func.attributes["CConv"] = ir.Attribute.parse("#llvm.cconv<amdgpu_kernelcc>")
-        self.kernel_func = func
         self.declare_function(b, func, num_warps)
 
     def declare_function(self, b: Any, func: Any, num_warps: int) -> None:

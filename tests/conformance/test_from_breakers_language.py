@@ -1,11 +1,14 @@
-"""Faults of the language that breakers found: lambdas, combiners with branches."""
+"""Faults of the language that breakers found: lambdas, combiners with branches, called functions that print and assert."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
 
-from tilewright.conformance.harness import compare, poisoned, random_array, rng_of
+from tilewright.conformance.harness import compare, kernel_of, poisoned, random_array, rng_of, run
+from tilewright.dialects.errors import TilewrightError
 
 LAMBDAS = """
     @triton.jit
@@ -96,3 +99,36 @@ def test_combiners_with_branches_and_loops(warps):
                 "divisors": np.gcd.reduce(np.abs(x) * 6, axis=1).astype(np.int32),
                 "scanned": np.array([[r + np.argmax(x[r:, c]) for c in range(16)] for r in range(16)], np.int32)}
     compare(COMBINERS, {"p": p, **{name: poisoned("int32", value.shape) for name, value in expected.items()}}, expected=expected, num_warps=warps)
+
+
+CALLED_REPORTS = """
+    @triton.jit(noinline=True)
+    def inner(x, n):
+        if n > 5:
+            tl.device_assert(x < n, "inner limit")
+        tl.device_print("inner ", x)
+        return x + 1
+
+    @triton.jit(noinline=True)
+    def outer(x, n):
+        y = inner(x, n)
+        for k in range(2):
+            y = inner(y, n)
+        return x, y
+
+    @triton.jit
+    def kernel(o, n):
+        x, y = outer(tl.program_id(0) * 10 + 1, n)
+        tl.store(o + tl.program_id(0), y)
+"""
+
+
+def test_called_functions_print_and_assert(capfd):
+    kernel = kernel_of(CALLED_REPORTS)
+    out = run(kernel, {"o": poisoned("int32", 2), "n": 5}, (2,), debug=True)
+    assert out["o"].tolist() == [4, 14]
+    text = capfd.readouterr().out
+    for value in (1, 2, 3, 11, 12, 13):
+        assert re.search(rf"inner {value}\b|inner \[{value}\]", text), text
+    with pytest.raises((TilewrightError, AssertionError), match="inner limit"):
+        run(kernel, {"o": poisoned("int32", 2), "n": 6}, (2,), debug=True)

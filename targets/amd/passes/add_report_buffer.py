@@ -36,7 +36,7 @@ def run(module: Any, ctx: Any) -> None:
 def _hand_over(call: Any, buffer: Any) -> None:
     """The call with the buffer as its last argument."""
     made = ir.Operation.create(CALL, results=[r.type for r in call.results], operands=[*call.operands, buffer],
-                               attributes={a.name: a.attr for a in call.attributes}, loc=call.location, ip=ir.InsertionPoint(call))
+                               attributes={name: call.attributes[name] for name in call.attributes}, loc=call.location, ip=ir.InsertionPoint(call))
     for old, new in zip(call.results, made.results):
         old.replace_all_uses_with(new)
     call.erase()
