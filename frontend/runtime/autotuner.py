@@ -20,7 +20,7 @@ from tilewright.dialects.errors import (
     CompileTimeAssertionFailure,
     InternalCompilerError,
 )
-from tilewright.runtime.errors import AssemblerError, AutotunerError, OutOfResources, PTXASError
+from tilewright.runtime.errors import AssemblerError, AutotunerError, HeuristicError, OutOfResources, PTXASError
 from tilewright.runtime.jit import KernelInterface
 
 __all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]
@@ -521,6 +521,17 @@ def autotune(configs: Sequence[Config], key: Sequence[str], prune_configs_by: Ma
     return decorate
 
 
+class _RuleArguments(dict[str, Any]):
+    """What a rule of heuristics is given: the arguments by name, without those left to their defaults."""
+
+    def __init__(self, parameter: str, values: dict[str, Any]):
+        super().__init__(values)
+        self._parameter = parameter
+
+    def __missing__(self, name: str) -> Any:
+        raise HeuristicError(f"the rule of {self._parameter!r} in heuristics asks for {name!r}, which the launch does not give; it gives {', '.join(self)}")
+
+
 class Heuristics(KernelInterface):
     """A kernel some of whose parameters are computed from the other arguments."""
 
@@ -533,7 +544,7 @@ class Heuristics(KernelInterface):
 
     def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         for name, rule in self.values.items():
-            kwargs[name] = rule({**dict(zip(self.arg_names, args)), **kwargs})
+            kwargs[name] = rule(_RuleArguments(name, {**dict(zip(self.arg_names, args)), **kwargs}))
         return kwargs
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

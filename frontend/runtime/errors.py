@@ -24,6 +24,12 @@ class GridError(ArgumentError, KeyError):
     __str__ = Exception.__str__  # KeyError's would quote it
 
 
+class HeuristicError(ArgumentError, KeyError):
+    """A rule of heuristics asks for what is no argument of the launch."""
+
+    __str__ = Exception.__str__
+
+
 class KernelCallError(TilewrightError, RuntimeError):
     """A kernel was called like a function on the host."""
 
@@ -35,6 +41,6 @@ class AutotunerError(TilewrightError):
 PTXASError = AssemblerError  # Triton's name
 
 __all__ = [
-    "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "AutotunerError", "DriverNotFoundError", "GridError", "KernelCallError", "LaunchSignatureError",
-    "OutOfResources", "PTXASError", "TritonError",
+    "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "AutotunerError", "DriverNotFoundError", "GridError", "HeuristicError", "KernelCallError",
+    "LaunchSignatureError", "OutOfResources", "PTXASError", "TritonError",
 ]

@@ -195,9 +195,10 @@ def test_warmup_compiles_all(fake):
     assert [k.metadata.num_warps for k in kernels] == [1, 2] and launches(fake) == 0
 
 
-def test_the_interpreter_takes_the_first_without_measuring():
+def test_the_interpreter_takes_the_first_without_measuring(monkeypatch):
     from tilewright.runtime.interpreter import InterpretedFunction
 
+    monkeypatch.setenv("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS", "1")  # the kernel counts in a list
     runs = []
 
     def add_one(x_ptr, n, BLOCK: tl.constexpr):
@@ -291,3 +292,15 @@ def test_active_driver(fake, monkeypatch):
         assert kernel.warmup(np.zeros(4, np.float32), 1, 2, grid=(1,)).metadata.arch == "f2"
     finally:
         triton.runtime.driver.reset_active()
+
+
+def test_a_rule_of_heuristics_that_asks_for_an_unknown_name_says_so():
+    @triton.heuristics({"E": lambda a: a["m"]})
+    @triton.jit
+    def kernel(p, E: tl.constexpr):
+        tl.store(p, E)
+
+    with pytest.raises(ArgumentError, match="the rule of 'E' in heuristics asks for 'm', which the launch does not give; it gives p"):
+        kernel[(1,)](np.zeros(1, np.int32))
+    with pytest.raises(KeyError):
+        kernel[(1,)](np.zeros(1, np.int32))
