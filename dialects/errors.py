@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import difflib
 import linecache
+import re
+import types
 
 
 class TilewrightError(Exception):
@@ -84,6 +87,22 @@ class DriverNotFoundError(TilewrightError):
 
 class AssemblerNotFoundError(TilewrightError):
     """No assembler or linker for the last stage; says what to install."""
+
+
+def mistake_of(error: Exception) -> CompilationError:
+    """What an exception of Python's says of the kernel that was being compiled or interpreted: ``1 / 0``, ``len(3)``, a name that is missing."""
+    text = re.sub(r"\b(?:CodeGenerator\.)?_(\w+\(\))", r"\1", str(error))  # functions of the language stand for Python's own
+    if isinstance(error, NameError):
+        missing = isinstance(error, UnboundLocalError) and error.name is None
+        return NameResolutionError(text if missing or not error.name else f"{error.name} is not defined")
+    if isinstance(error, AttributeError) and error.name and isinstance(error.obj, types.ModuleType):
+        near = difflib.get_close_matches(error.name, dir(error.obj), 1)
+        return NameResolutionError(f"{error.obj.__name__} has no {error.name!r}{f'; did you mean {near[0]}?' if near else ''}")
+    if isinstance(error, AttributeError) and error.name and type(error.obj).__name__ == "tensor":
+        return TypeMismatchError(f"a tensor of type {error.obj.type} has no attribute {error.name!r}")
+    if isinstance(error, (TypeError, ValueError, AttributeError, AssertionError)) and text:
+        return (CompilationError if isinstance(error, AssertionError) else TypeMismatchError)(text)
+    return CompilationError(f"{type(error).__name__}: {text}")
 
 
 class BundleError(TilewrightError):

@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import types as pytypes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
 from tilewright import knobs
+from tilewright.compiler import names
 from tilewright.compiler.mlir_builder import MLIRBuilder
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.errors import CompilationError, NameResolutionError, TilewrightError, TypeMismatchError
-from tilewright.language import core
-from tilewright.language.const import ConstexprFunction, constexpr
-from tilewright.language.dtypes import dtype
+from tilewright.dialects.errors import CompilationError, NameResolutionError, TilewrightError, mistake_of
+from tilewright.language.const import constexpr
 from tilewright.language.semantic import Semantic
 from tilewright.language.values import base_value, tensor
 from tilewright.language.values import tuple as tl_tuple
@@ -307,9 +305,7 @@ class GeneratorBase:
             raise
         except Exception as error:
             self.frame = frame
-            kind = TypeMismatchError if isinstance(error, (TypeError, ValueError, AttributeError)) else CompilationError
-            text = str(error) if isinstance(error, (TypeError, ValueError, AssertionError)) and str(error) else f"{type(error).__name__}: {error}"
-            raise self.place(kind(text), node) from error
+            raise self.place(mistake_of(error), node) from error
 
     def unsupported(self, node: Any) -> Any:
         raise NotImplementedError
@@ -340,25 +336,13 @@ class GeneratorBase:
         return f"; did you mean {near[0]}?" if near else ""
 
     def _global(self, name: str, value: Any) -> Any:
-        kind = type(value)
-        if kind is constexpr:
-            return value
-        if (kind is pytypes.ModuleType or is_jit(value) or isinstance(value, (dtype, ConstexprFunction)) or core.is_builtin(value)
-                or str(getattr(value, "__module__", "")).startswith("tilewright.language")
-                or (isinstance(value, type) and (issubclass(value, (Enum, tuple)) or value in (int, float, bool, str)))
-                or isinstance(value, (Enum, Undefined))):
-            return value
         if name in self.builtin_names and value is getattr(builtins, name, None):
             return self.builtin_names[name]
+        if names.may_be_read(name, value) or isinstance(value, Undefined):
+            return value
         if knobs.compilation.allow_non_constexpr_globals:
             return wrap(value)
-        if isinstance(value, (bool, int, float, str)) or value is None or isinstance(value, (tuple, list)):
-            raise NameResolutionError(f"the global variable {name} is read in a kernel and is not a constexpr: its later changes would be "
-                                      f"missed. Define it as {name} = tl.constexpr({value!r}), or pass it as an argument")
-        if callable(value):
-            raise NameResolutionError(f"{name} is a plain Python function or class; kernels call functions decorated with @jit (or "
-                                      "@constexpr_function for compile-time values)")
-        raise NameResolutionError(f"the global variable {name} of type {kind.__name__} cannot be read in a kernel; pass it as an argument")
+        raise names.refused_global(name, value)
 
     def to_tensor(self, value: Any) -> Any:
         """Numbers as tensors, inside tuples too; anything else as it is."""

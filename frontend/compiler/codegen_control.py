@@ -22,6 +22,7 @@ from tilewright.compiler.codegen_base import (
     type_text,
 )
 from tilewright.compiler.codegen_statements import StatementGenerator
+from tilewright.compiler.names import NO_WALRUS, no_else
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
@@ -172,8 +173,7 @@ class ControlGenerator(StatementGenerator):
 
     def refuse_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
-            raise UnsupportedLanguageConstruct(f"the language of kernels does not have else after {'for' if isinstance(node, ast.For) else 'while'}; "
-                                               "set a variable in the loop and test it after it")
+            raise UnsupportedLanguageConstruct(no_else(node))
 
     def visit_For(self, node: ast.For) -> bool | None:
         self.refuse_else(node)
@@ -383,8 +383,7 @@ class ControlGenerator(StatementGenerator):
     # -- while -----------------------------------------------------------------------------------------------------
     def refuse_walrus(self, node: ast.While) -> None:
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
-            raise UnsupportedLanguageConstruct("the language of kernels does not have := in the condition of a while; assign before the loop and "
-                                               "at the end of its body, or use `while True` with break")
+            raise UnsupportedLanguageConstruct(NO_WALRUS)
 
     def visit_While(self, node: ast.While) -> None:
         self.refuse_else(node)

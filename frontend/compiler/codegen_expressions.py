@@ -17,6 +17,7 @@ from tilewright.compiler.codegen_base import (
     type_text,
     wrap,
 )
+from tilewright.compiler.names import NO_MATMUL
 from tilewright.dialects.errors import NameResolutionError, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
 from tilewright.language.aggregate import Aggregate, BoundMethod
@@ -93,7 +94,7 @@ class ExpressionGenerator(GeneratorBase):
     def binary(self, node: Any, op: ast.operator, lhs: Any, rhs: Any) -> Any:
         entry = BINARY.get(op.__class__)
         if entry is None:
-            raise UnsupportedLanguageConstruct("the operator @ is not part of the language; use tl.dot")
+            raise UnsupportedLanguageConstruct(NO_MATMUL)
         sign, method, python = entry
         name = _METHODS.get(op.__class__, method.rstrip("_"))
         for one, other, prefix in ((lhs, rhs, "__"), (rhs, lhs, "__r")):

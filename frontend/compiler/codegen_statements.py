@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.compiler import names
 from tilewright.compiler.codegen_base import Bind, Returning, Undefined, has_return, is_static, static_value
 from tilewright.compiler.codegen_expressions import ExpressionGenerator
 from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
@@ -14,22 +15,13 @@ from tilewright.language.const import constexpr
 from tilewright.language.values import tensor
 from tilewright.language.values import tuple as tl_tuple
 
-_WHY_NOT = {
-    "Try": "try: kernels have no exceptions", "Raise": "raise: kernels have no exceptions; use tl.static_assert or tl.device_assert",
-    "FunctionDef": "a nested function definition: define it at module level with @jit",
-    "ClassDef": "a class definition", "Import": "import: import at module level", "ImportFrom": "import: import at module level",
-    "Global": "global", "Nonlocal": "nonlocal", "Yield": "yield", "YieldFrom": "yield", "Await": "await", "AsyncFor": "async",
-    "AsyncWith": "async", "AsyncFunctionDef": "async", "DictComp": "a dictionary", "Set": "a set", "SetComp": "a set",
-    "Match": "match: use if/elif", "TryStar": "try: kernels have no exceptions",
-}
-
 
 class StatementGenerator(ExpressionGenerator):
     """Visitors of statements. ``run`` runs a list of them."""
 
     def unsupported(self, node: Any) -> Any:
         kind = type(node).__name__
-        raise UnsupportedLanguageConstruct(f"the language of kernels does not have {_WHY_NOT.get(kind, kind)}")
+        raise UnsupportedLanguageConstruct(f"{names.LACKS}{names.WHY_NOT.get(kind, kind)}")
 
     def run(self, statements: Sequence[ast.stmt]) -> bool:
         """Run statements in order; True where they returned (the value is in the frame's ``ret``).

@@ -40,16 +40,33 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
             taken.setdefault(name, setting)
     for name in ("num_warps", "num_stages", "num_ctas"):
         if name in taken:
-            value = taken[name]
-            if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < (0 if name == "num_stages" else 1):
-                raise ArgumentError(f"{name} is {'an integer of 0 or more' if name == 'num_stages' else 'a positive integer'}; found {value!r}")
-            taken[name] = int(value)
-            if name == "num_warps" and taken[name] & (taken[name] - 1):
-                raise ArgumentError(f"num_warps is a power of two; found {value!r}")
+            taken[name] = _count(name, taken[name])
     for field in dataclasses.fields(cls):
         if field.name in taken:
             taken[field.name] = _checked(field, taken[field.name])
     return cls(**taken)
+
+
+def _count(name: str, value: Any) -> int:
+    """num_warps, num_stages or num_ctas, checked."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < (0 if name == "num_stages" else 1):
+        raise ArgumentError(f"{name} is {'an integer of 0 or more' if name == 'num_stages' else 'a positive integer'}; found {value!r}")
+    if name == "num_warps" and int(value) & (int(value) - 1):
+        raise ArgumentError(f"num_warps is a power of two; found {value!r}")
+    return int(value)
+
+
+def check_portable(given: Mapping[str, Any]) -> None:
+    """Options of a launch that no target compiles for (the interpreter's): each has to be one that some target has."""
+    from tilewright.targets import registry
+
+    for name, value in given.items():
+        if name in ("num_warps", "num_stages", "num_ctas"):
+            _count(name, value)
+        elif name not in NEUTRAL and name not in HINTS:
+            have = {f.name for target in registry.names() for f in dataclasses.fields(registry.get(target).options) if f.init}
+            if name not in have:
+                raise ArgumentError(f"{name!r} is neither a parameter of the kernel nor an option of any target: {', '.join(sorted(have | set(NEUTRAL)))}")
 
 
 def defaults(selection: Selection) -> dict[str, Any]:

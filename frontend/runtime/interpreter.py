@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dialects.errors import ArgumentError
+from tilewright.dialects.errors import ArgumentError, TilewrightError
 from tilewright.language import core as tl
 from tilewright.language.semantic import Semantic, integer_promote, type_of_python
 from tilewright.runtime.callables import KernelParam
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
 from tilewright.runtime.interpreter_memory import InterpreterError, Memory
+from tilewright.runtime.interpreter_scope import Scope, checked, code_of, placed, refuse
 
 __all__ = ["InterpretedFunction", "InterpreterError"]
 
@@ -183,13 +184,23 @@ def _cast(kind: Any, python: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 
-_BUILTINS: dict[str, Any] = {"range": _range, "min": _min, "max": _max, "float": _cast(tl.float32, float), "int": _cast(tl.int32, int)}
+_BUILTINS: dict[str, Any] = {"range": _range, "min": _min, "max": _max, "float": _cast(tl.float32, float), "int": _cast(tl.int32, int),
+                             "_tw_refuse": refuse}
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet: Python says so where it is read
+        return tl.constexpr(None)
 
 
 class InterpretedFunction:
     """A kernel or helper that runs in Python. Same launch interface as a compiled one; options such as num_warps are taken
     and mean nothing here."""
 
+    __interprets__ = True
+    _code: Any = None  # what is run of ``fn``; made at the first call
     launches = 0  # of all kernels: tells whether a piece of code launched any
 
     def __init__(self, fn: Any, **options: Any):
@@ -211,14 +222,19 @@ class InterpretedFunction:
 
     def _python(self) -> Callable[..., Any]:
         """The function with the language's meaning of range, min, max, float and int, and with its jit helpers interpreted."""
-        scope = dict(self.fn.__globals__)
-        for name in self.fn.__code__.co_names:
+        scope = Scope(self.fn.__globals__, _BUILTINS)
+        if self._code is None:
+            self._code = code_of(self.fn)
+        for name in self._code.co_names:
             value = scope.get(name)
             if value is not None and type(value).__name__ == "JITFunction":
                 scope[name] = InterpretedFunction(value)
-        for name, value in _BUILTINS.items():
-            scope.setdefault(name, value)
-        out = types.FunctionType(self.fn.__code__, scope, self.fn.__name__, self.fn.__defaults__, self.fn.__closure__)
+        cells = dict(zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ()))
+        for name, cell in cells.items():
+            if name != self.fn.__name__:
+                checked(name, _contents(cell), _BUILTINS)
+        closure = builtins.tuple(cells[n] for n in self._code.co_freevars if n in cells)
+        out = types.FunctionType(self._code, scope, self.fn.__name__, self.fn.__defaults__, closure or None)
         out.__kwdefaults__ = self.fn.__kwdefaults__
         return out
 
@@ -240,6 +256,7 @@ class InterpretedFunction:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
         """Run every program of ``grid`` (a tuple of up to three ints, or a function of the arguments)."""
+        from tilewright.compiler.options import check_portable
         from tilewright.runtime.jit import normalise_grid
 
         if warmup:
@@ -247,6 +264,7 @@ class InterpretedFunction:
         for hook in self._hooks:
             hook(*args, **kwargs)
         known = {k: v for k, v in kwargs.items() if k in self.signature.parameters}
+        check_portable({k: v for k, v in kwargs.items() if k not in known})
         try:
             bound = self.signature.bind(*args, **known)
         except TypeError as e:
@@ -261,10 +279,16 @@ class InterpretedFunction:
         builder.grid = (gx, gy, gz)
         python = self._python()
         with tl.active_semantic(Semantic(builder)):
-            for z in range(gz):
-                for y in range(gy):
-                    for x in range(gx):
-                        builder.program = (x, y, z)
-                        python(**values)
+            try:
+                for z in range(gz):
+                    for y in range(gy):
+                        for x in range(gx):
+                            builder.program = (x, y, z)
+                            python(**values)
+            except Exception as error:
+                told = placed(error)
+                if told is None:
+                    raise
+                raise told from (error.__cause__ if isinstance(error, TilewrightError) else error)
         arguments.write_back()
         InterpretedFunction.launches += bool(gx and gy and gz)

@@ -12,11 +12,27 @@ from bisect import bisect_right
 
 import numpy as np
 
-from tilewright.dialects.errors import TilewrightError
+from tilewright.dialects.errors import CompilationError, TilewrightError
 
 
 class InterpreterError(TilewrightError):
-    """The kernel did something wrong at run time: an address outside every argument, an assertion, a bad shape."""
+    """The kernel did something wrong at run time: an address outside every argument, an assertion, a bad shape. Told with the user's line."""
+
+    def __init__(self, message: str, file: str = "", line: int = 0, col: int = 0):
+        self.message, self.file, self.line, self.col = message, file, line, col
+        self.calls: list[tuple[str, int, str]] = []
+        super().__init__(message)
+
+    def at(self, file: str, line: int, col: int) -> InterpreterError:
+        """The error with its place; unchanged where it has one already."""
+        return self if self.file else type(self)(self.message, file, line, col)
+
+    def __str__(self) -> str:
+        if not self.file:
+            return self.message
+        told = CompilationError(self.message, self.file, self.line, self.col)
+        told.calls = self.calls
+        return str(told)
 
 
 # name → (exponent bits, mantissa bits, bias, has infinities, has negative zero)
