@@ -91,7 +91,7 @@ class AssemblerNotFoundError(TilewrightError):
 
 def mistake_of(error: Exception) -> CompilationError:
     """What an exception of Python's says of the kernel that was being compiled or interpreted: ``1 / 0``, ``len(3)``, a name that is missing."""
-    text = re.sub(r"\b(?:CodeGenerator\.)?_(\w+\(\))", r"\1", str(error))  # functions of the language stand for Python's own
+    text = re.sub(r"\b(?:CodeGenerator\.)?\b_(?!_)(\w+\(\))", r"\1", str(error)).replace(".__init__()", "()")  # functions of the language stand for Python's own
     if isinstance(error, NameError):
         missing = isinstance(error, UnboundLocalError) and error.name is None
         return NameResolutionError(text if missing or not error.name else f"{error.name} is not defined")
