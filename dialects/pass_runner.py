@@ -365,6 +365,9 @@ def opt_main(argv: Sequence[str], resolve_target: ResolveTarget | None = None) -
         text = sys.stdin.read() if args.file == "-" else _read(args.file)
         print(run_text(text, [known[n] for n in names], ctx, args.locations))
         return 0
+    except UnicodeDecodeError as e:
+        print(f"error: {args.file} is no UTF-8 text ({e}); opt reads MLIR text, not bytecode or objects", file=sys.stderr)
+        return 1
     except (TilewrightError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return 1

@@ -293,14 +293,15 @@ def _run(args: argparse.Namespace) -> int:
     from tilewright.dropin import install_as_triton
 
     script = args.script
+    if not args.module and not os.path.exists(script):  # said without a traceback; what the script itself raises keeps its own
+        print(f"error: there is no file {script!r}", file=sys.stderr)
+        return 1
     install_as_triton()
     if args.module:
         sys.argv = [script, *args.args]
         sys.path.insert(0, os.getcwd())
         runpy.run_module(script, run_name="__main__", alter_sys=True)
         return 0
-    if not os.path.exists(script):
-        raise ArgumentError(f"there is no file {script!r}")
     sys.argv = [script, *args.args]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")

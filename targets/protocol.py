@@ -142,3 +142,6 @@ class TargetPlugin:
     knobs: Any = None
     language: Mapping[str, TargetFunction] = field(default_factory=dict)
     utilities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # the fields hold mappings, and a plugin may give lists; plugins are keys of caches

@@ -143,6 +143,14 @@ def _refuse_twice(given: Mapping[str, Any], config: Config) -> None:
                             "autotune; leave it out of the launch")
 
 
+def _parameters(fn: Any, decorator: str) -> Sequence[str]:
+    """The names of the parameters of what ``decorator`` stands over, which has to be a kernel."""
+    if not hasattr(fn, "arg_names"):
+        raise ArgumentError(f"{decorator} stands over @jit (or another decorator of kernels); found {fn!r}, which is no kernel: "
+                            f"write @{decorator}(…) above @jit")
+    return fn.arg_names
+
+
 class Autotuner(KernelInterface):
     """A kernel that measures its configurations, once per value of the key arguments (and per dtype of the array arguments)."""
 
@@ -155,6 +163,9 @@ class Autotuner(KernelInterface):
             warnings.warn("autotune's warmup, rep and use_cuda_graph are deprecated: pass do_bench, a function (call, quantiles) → times", DeprecationWarning,
                           stacklevel=3)
         self.configs = list(configs) if configs else [Config({})]
+        for config in self.configs:
+            if not isinstance(config, Config):
+                raise ArgumentError(f"autotune: configs is a list of Config(…); found {config!r} ({type(config).__name__})")
         if isinstance(key, str):
             raise ArgumentError(f"autotune: key is a list of parameters' names; found {key!r}")
         self.arg_names = list(arg_names)
@@ -514,7 +525,7 @@ def autotune(configs: Sequence[Config], key: Sequence[str], prune_configs_by: Ma
     """
 
     def decorate(fn: Any) -> Autotuner:
-        return Autotuner(fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+        return Autotuner(fn, _parameters(fn, "autotune"), configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
                          prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
                          cache_results=cache_results)
 
@@ -560,6 +571,6 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
     """Decorator over jit (or autotune): ``{parameter: f(arguments by name) → value}``."""
 
     def decorate(fn: Any) -> Heuristics:
-        return Heuristics(fn, fn.arg_names, values)
+        return Heuristics(fn, _parameters(fn, "heuristics"), values)
 
     return decorate

@@ -192,7 +192,19 @@ def test_run_gives_a_script_its_triton(tmp_path):
     result = tilewright("run", str(tmp_path / "script.py"), "--flag", "7")
     assert result.returncode == 3, result.stderr
     assert result.stdout == "tilewright beside ['--flag', '7'] ['x', 'BLOCK']\n"
-    assert "no file" in tilewright("run", str(tmp_path / "absent.py")).stderr
+    absent = tilewright("run", str(tmp_path / "absent.py"))
+    assert absent.returncode == 1 and absent.stderr.startswith("error: there is no file") and "Traceback" not in absent.stderr
+
+
+def test_the_package_is_a_command():
+    result = subprocess.run([sys.executable, "-m", "tilewright", "--version"], capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.startswith("tilewright ")
+
+
+def test_opt_says_that_a_file_is_no_text(tmp_path):
+    (tmp_path / "k.mlir").write_bytes(b"\xff\xfe")
+    result = tilewright("opt", str(tmp_path / "k.mlir"), "--passes", "dce_cse")
+    assert result.returncode == 1 and "no UTF-8 text" in result.stderr and "Traceback" not in result.stderr
 
 
 def test_opt_parses_and_prints(tmp_path):

@@ -304,3 +304,12 @@ def test_a_rule_of_heuristics_that_asks_for_an_unknown_name_says_so():
         kernel[(1,)](np.zeros(1, np.int32))
     with pytest.raises(KeyError):
         kernel[(1,)](np.zeros(1, np.int32))
+
+
+def test_what_is_no_kernel_or_no_config_is_refused():
+    with pytest.raises(ArgumentError, match="autotune stands over @jit"):
+        triton.autotune(configs=configs(1), key=[])(lambda x: x)
+    with pytest.raises(ArgumentError, match="heuristics stands over @jit"):
+        triton.heuristics({"BLOCK": lambda args: 1})(lambda x: x)
+    with pytest.raises(ArgumentError, match=r"list of Config.*\(dict\)"):
+        triton.autotune(configs=[{"BLOCK": 32}], key=["n"])(kernel)

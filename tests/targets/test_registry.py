@@ -157,3 +157,10 @@ def test_register_replaces_and_unregister_restores(world):
     assert registry.get("one") is edited and registry.is_in_process(edited)
     registry.unregister("one")
     assert registry.get("one") is shipped
+
+
+@pytest.mark.parametrize("name", ["cpu", "nvidia", "amd"])
+def test_shipped_plugins_are_keys(name):
+    """Caches of bundles and launchers are keyed by selections; a mapping among a plugin's fields must not make them unhashable."""
+    selection = registry.parse(name)
+    assert {selection: 1}[registry.parse(name)] == 1
