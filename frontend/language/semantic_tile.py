@@ -331,14 +331,18 @@ class TileSemantic(MemorySemantic):
                 m != n for i, (m, n) in enumerate(zip(src.type.shape, index.type.shape)) if i != at):
             raise ShapeMismatchError(f"gather along axis {at}: source {list(src.type.shape)} and indices {list(index.type.shape)} "
                                      "differ in another dim")
-        return self.new("tt.gather", [src, index], block_type(src.type.scalar, index.type.shape), {"axis": at})
+        return self.new("tt.gather", [src, self._wide(index)], block_type(src.type.scalar, index.type.shape), {"axis": at})
+
+    def _wide(self, index: tensor) -> tensor:
+        """Integers below 32 bits as int32: the IR's have no sign, and 255 of uint8 would be -1."""
+        return self.cast(index, t.int32) if index.type.scalar.primitive_bitwidth < 32 else index
 
     def histogram(self, value: Any, num_bins: Any, mask: Any = None) -> tensor:
         """How often 0 … num_bins-1 occur in a rank-1 integer tensor, where the mask holds; int32."""
         value = self._block(value, "histogram")
         if len(value.type.shape) != 1 or not value.type.scalar.is_int():
             raise TypeMismatchError(f"histogram takes a rank-1 integer tensor, not {value.type}")
-        mask = self._mask(mask, "histogram")
+        value, mask = self._wide(value), self._mask(mask, "histogram")
         if mask is not None:
             mask = self.broadcast_to(mask, value.type.shape)
         return self.new("tt.histogram", [value, mask], block_type(t.int32, self.shape_of([num_bins])))

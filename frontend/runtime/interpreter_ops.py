@@ -436,8 +436,13 @@ def _cat(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
 
 @op("tt.gather")
 def _gather(operands: list[Any], out: Any, attrs: dict[str, Any]) -> Any:
-    src, indices = operands
-    return np.take_along_axis(np.asarray(src), np.asarray(indices).astype(np.int64), axis=attrs["axis"])
+    src, indices, axis = np.asarray(operands[0]), np.asarray(operands[1]), attrs["axis"]
+    size = src.shape[axis]
+    outside = (indices < 0) | (indices >= size)
+    if outside.any():  # numpy counts negative ones from the end, which no device does
+        raise InterpreterError(f"gather: index {int(indices[outside][0])} is outside dim {axis}, which has {size} elements; "
+                               "keep indices inside with tl.where, those of unused elements too")
+    return np.take_along_axis(src, indices.astype(np.int64), axis=axis)
 
 
 @op("tt.histogram")

@@ -136,10 +136,12 @@ def gather(lo: TileLowering, op: Any) -> list[Any]:
     b, axis = lo.b, _attr(op, "axis")
     src, indices = materialise(b, lo.arena, lo.tile(op.operands[0])), lo.tile(op.operands[1])
     out = lo.arena.take(lo.shape(op), src.element)
+    # An index outside has no meaning, but must not read outside the tile, which would end the process: dims are powers of two.
+    last = b.const(b.index, src.shape[axis] - 1)
 
     def body(index: Any) -> None:
         where = list(index)
-        where[axis] = b.cast_int(indices.lanes(index, 1), b.index)
+        where[axis] = b.bin("arith.andi", b.cast_int(indices.lanes(index, 1), b.index), last)
         out.put(index, src.lanes(where, 1))
 
     each(b, out.shape, 1, body)

@@ -37,6 +37,17 @@ def test_out_of_bounds_store_is_an_error_that_names_the_element():
         kernel[(1,)](x, N=128)
 
 
+@pytest.mark.parametrize("index", [-1, 16, 2**31 - 1])
+def test_gather_outside_its_dim_is_an_error_that_names_the_index(index):
+    kernel = interpreted("""
+        def kernel(p, index):
+            i = tl.arange(0, 16)
+            tl.store(p + i, tl.gather(i, tl.where(i == 3, index, i), 0))
+        """)
+    with pytest.raises(InterpreterError, match=f"index {index} is outside dim 0, which has 16"):
+        kernel[(1,)](np.zeros(16, np.int32), index)
+
+
 def test_masked_lanes_never_touch_memory_and_load_zero():
     kernel = interpreted("""
         def kernel(p, q, n, N: tl.constexpr):
