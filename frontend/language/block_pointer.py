@@ -130,7 +130,10 @@ class BlockPointerSemantic(TileSemantic):
     def block_mask(self, pointer: block_pointer, boundary_check: Any) -> tensor | None:
         """Where the block lies inside the array, in the dims of ``boundary_check``."""
         mask = None
-        dims = sorted({self._dim(d, len(pointer.block_shape)) for d in self.shape_of(boundary_check if boundary_check is not None else ())})
+        named = [self._dim(d, len(pointer.block_shape)) for d in self.shape_of(boundary_check if boundary_check is not None else ())]
+        dims = sorted(set(named))
+        if len(dims) != len(named):
+            raise ShapeMismatchError(f"boundary_check names each dim once, not {named}")
         for dim in dims:
             index = self.add(self._along(pointer, dim), pointer.offsets[dim])
             inside = self.and_(self.greater_equal(index, 0), self.less_than(index, pointer.sizes[dim]))

@@ -175,6 +175,11 @@ class SemanticBase:
             return self.splat(value, shape)
         if dtype is None:
             raise TypeMismatchError("full needs a dtype where the value is a number")
+        dtype = unwrap(dtype)
+        if not hasattr(dtype, "is_ptr") or isinstance(dtype, tensor):
+            raise TypeMismatchError(f"full and zeros take a type of the language such as tl.float32 as dtype, not {describe(dtype)}")
+        if not hasattr(value, "__float__"):  # numpy's numbers too
+            raise TypeMismatchError(f"full takes a number or a scalar tensor, not {describe(value)}")
         return self.constant(value, block_type(dtype, shape) if shape else dtype)
 
     @staticmethod

@@ -28,7 +28,6 @@ CASES = [
     ('x = tl.full((16,), 1.0, None)', TypeMismatchError, 'full needs a dtype where the value is a number'),
     ('x = tl.full((16,), 1.0)', TypeMismatchError, 'full() missing 1 required positional argument'),
     ('x = tl.full((16,), o, tl.int32)', ShapeMismatchError, 'full takes a scalar value, not one of shape [16]'),
-    ('x = tl.full((16,), "a", tl.int32)', TypeMismatchError, 'invalid literal for int() with base 10'),
     ('x = tl.full((-16,), 1, tl.int32)', ShapeMismatchError, 'block dims are powers of two, and shape [-16] has -16'),
     ('x = tl.full((0,), 1, tl.int32)', ShapeMismatchError, 'block dims are powers of two, and shape [0] has 0'),
     ('x = tl.full((2.0,), 1, tl.int32)', TypeMismatchError, 'shapes are compile-time integers (constexpr), not 2.0 (float)'),
@@ -429,4 +428,9 @@ CASES = [
     ('x = triton.jit(n)', UnsupportedLanguageConstruct, 'jit is not a function of the language and cannot take tensors', COMPILED),
     ('x = triton.next_power_of_2(n)', TypeMismatchError, 'the value of a tensor is known at run time only', COMPILED),
     ('x = triton.language.load(3)', TypeMismatchError, 'load goes through a pointer or a tensor of pointers, not 3 (int)'),
+    ('x = tl.full((16,), "a", tl.int32)', TypeMismatchError, "a number or a scalar tensor, not 'a'"),
+    ('x = tl.full((16,), 1, p)', TypeMismatchError, "a type of the language such as tl.float32 as dtype, not"),
+    ('x = tl.full((16,), 1, "int32")', TypeMismatchError, "a type of the language such as tl.float32 as dtype, not 'int32'"),
+    ('x = tl.zeros((16,), 3)', TypeMismatchError, "a type of the language such as tl.float32 as dtype, not 3"),
+    ('x = tl.load(tl.make_block_ptr(p, (4,), (1,), (0,), (4,), (0,)), boundary_check=(0, 0))', ShapeMismatchError, "each dim once, not [0, 0]"),
 ]
