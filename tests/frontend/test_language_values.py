@@ -407,6 +407,8 @@ def _libdevice_arguments(name: str) -> list[str]:
         return ["x, i", "d, i"]
     if name in ("jn", "yn"):
         return ["i, x"]
+    if name == "rcp64h":
+        return ["d"]
     if name in ("hiloint2double",):
         return ["i, i"]
     for prefix, argument in (("double", "d"), ("int", "i"), ("uint", "w"), ("ll", "l"), ("ull", "m"), ("longlong", "l")):
