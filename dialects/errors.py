@@ -9,6 +9,7 @@ import difflib
 import linecache
 import re
 import types
+from typing import Any
 
 
 class TilewrightError(Exception):
@@ -99,7 +100,8 @@ def mistake_of(error: Exception) -> CompilationError:
         near = difflib.get_close_matches(error.name, dir(error.obj), 1)
         return NameResolutionError(f"{error.obj.__name__} has no {error.name!r}{f'; did you mean {near[0]}?' if near else ''}")
     if isinstance(error, AttributeError) and error.name and type(error.obj).__name__ == "tensor":
-        return TypeMismatchError(f"a tensor of type {error.obj.type} has no attribute {error.name!r}")
+        obj: Any = error.obj
+        return TypeMismatchError(f"a tensor of type {obj.type} has no attribute {error.name!r}")
     if isinstance(error, (TypeError, ValueError, AttributeError, AssertionError)) and text:
         return (CompilationError if isinstance(error, AssertionError) else TypeMismatchError)(text)
     return CompilationError(f"{type(error).__name__}: {text}")

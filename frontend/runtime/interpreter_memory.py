@@ -157,7 +157,7 @@ def encode(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarray:
     if not _SMALL_FLOATS[name][4]:
         negative &= code != 0
     code = np.where(negative, code | 0x80, code).astype(np.uint8)
-    nan = np.uint8(_NAN_CODES[name])
+    nan: np.ndarray | np.uint8 = np.uint8(_NAN_CODES[name])
     if np.asarray(values).dtype == np.float32:
         bits = np.ascontiguousarray(values).view(np.uint32).reshape(np.shape(values))
         nan = np.where(bits & np.uint32(0x7FFFFF00) == _MARK, bits & 0xFF, nan).astype(np.uint8)

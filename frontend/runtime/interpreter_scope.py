@@ -147,8 +147,8 @@ def code_of(fn: Any) -> types.CodeType:
     tree.body = body
     for inner in ast.walk(tree):
         if hasattr(inner, "col_offset"):
-            inner.col_offset += indent
-            inner.end_col_offset += indent
+            inner.col_offset += indent  # type: ignore[attr-defined]
+            inner.end_col_offset += indent  # type: ignore[attr-defined]
     ast.increment_lineno(tree, first - 1)
     return _inside(compile(tree, code.co_filename, "exec"), fn.__name__) or code
 
