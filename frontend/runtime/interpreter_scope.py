@@ -179,6 +179,8 @@ def placed(error: Exception) -> Exception | None:
     if isinstance(error, TilewrightError) and not isinstance(error, (CompilationError, InterpreterError)):
         return None
     told: Any = error if isinstance(error, TilewrightError) else mistake_of(error)
+    if isinstance(error, AssertionError):  # Python's assert, which is device_assert's short form
+        told = InterpreterError(f"assert does not hold{': ' + str(error) if str(error) else ''}")
     file, line, column = _place(frames[-1])
     out = told.at(file, line, column)
     out.calls += [(f, n, _line(f, n)) for f, n, _ in map(_place, reversed(frames[:-1]))]

@@ -115,3 +115,9 @@ def test_the_interpreter_is_independent_of_the_compiler():
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_an_assert_in_the_interpreter_names_its_line():
+    with pytest.raises(InterpreterError, match="assert does not hold: too small") as info:
+        interpret(kernel_with("assert n > 3, 'too small'"))
+    assert linecache.getline(info.value.file, info.value.line).strip().startswith("assert")
