@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import linecache
 import re
 import types
@@ -97,6 +96,8 @@ def mistake_of(error: Exception) -> CompilationError:
         missing = isinstance(error, UnboundLocalError) and error.name is None
         return NameResolutionError(text if missing or not error.name else f"{error.name} is not defined")
     if isinstance(error, AttributeError) and error.name and isinstance(error.obj, types.ModuleType):
+        import difflib  # here, since every start of Python with Tilewright loads this module
+
         near = difflib.get_close_matches(error.name, dir(error.obj), 1)
         return NameResolutionError(f"{error.obj.__name__} has no {error.name!r}{f'; did you mean {near[0]}?' if near else ''}")
     if isinstance(error, AttributeError) and error.name and type(error.obj).__name__ == "tensor":

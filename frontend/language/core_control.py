@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError
+from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language.const import unwrap as _unwrap_if_constexpr
 from tilewright.language.decorators import builtin
 from tilewright.language.dtypes import dtype as base_type
@@ -172,7 +174,8 @@ def inline_asm_elementwise(asm: str, constraints: str, args: Any, dtype: Any, is
 def extern_elementwise(lib_name: str, lib_path: str, args: Any, arg_type_symbol_dict: dict[Any, Any], is_pure: bool, _semantic: Any = None) -> tensor:
     """Call an external function chosen by the argument types: {(types…): (symbol, result type)}.
 
-    Symbols are the portable names of language.extra.libdevice ("tanh"); there are no vendor libraries to link.
+    Symbols are libdevice's names ("tanh"), with a vendor library's prefix and suffix or without. They mean Tilewright's own functions of those
+    names, on every target: no library is linked, and another symbol is an error.
 
     Types: integers and floats.
 
@@ -186,8 +189,22 @@ def extern_elementwise(lib_name: str, lib_path: str, args: Any, arg_type_symbol_
     if key not in arg_type_symbol_dict:
         wanted = "; ".join(", ".join(str(d) for d in k) for k in arg_type_symbol_dict)
         raise TypeMismatchError(f"the external function takes {wanted}, not {', '.join(str(d) for d in key)}")
-    symbol, result = arg_type_symbol_dict[key]
-    return _semantic.extern(symbol, values, _unwrap_if_constexpr(result), is_pure)
+    symbol, result = map(_unwrap_if_constexpr, arg_type_symbol_dict[key])
+    from tilewright.language.extra import libdevice
+
+    name = _portable(symbol, libdevice.__all__)
+    if name is not None:
+        return _semantic.cast(getattr(libdevice, name)(*values, _semantic=_semantic), result)
+    if lib_path:
+        raise UnsupportedLanguageConstruct(f"{symbol!r} of {lib_path} is none of libdevice's functions, and libraries are not linked; write it in the "
+                                           "language, or as tl.inline_asm_elementwise")
+    return _semantic.extern(symbol, values, result, is_pure)
+
+
+def _portable(symbol: str, names: Sequence[str]) -> str | None:
+    """The libdevice name in a library's symbol: ``__xx_tanhf`` and ``__xxxx_tanh_f32`` are tanh. None where there is none."""
+    bare = re.sub(r"_f(16|32|64)$", "", re.sub(r"^__[a-z]+_", "", symbol))
+    return next((n for n in (bare, bare.removesuffix("f")) if n in names), None)
 
 
 # -- loops -------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import signal
 import sys
 import threading
 import time
@@ -140,6 +138,9 @@ def _work(jobs: Sequence[Callable[[], Any]], write: int) -> None:
 
 
 def _wait(pipes: dict[int, int]) -> None:
+    import select  # here, as signal: every start of Python with Tilewright loads this module
+    import signal
+
     heard = time.monotonic()
     try:
         while pipes:

@@ -168,7 +168,7 @@ def worker(connection: Any, log: str) -> None:
             connection.send(outcome)
             shutil.rmtree(cache, ignore_errors=True)  # what is compiled is never asked for again
         for folder in (cache, *_folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(str(folder), ignore_errors=True)
 
 
 class Worker:

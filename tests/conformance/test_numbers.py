@@ -13,6 +13,7 @@ import torch
 
 from tilewright.conformance.cases import WARPS, covering, numbers
 from tilewright.conformance.harness import FLOATS, ON_CPU, TORCH, batch, compare, poisoned, random_array, rng_of
+from tilewright.dialects.errors import TilewrightError
 
 N = 64
 # function → (arguments, largest error in fp32 and fp64 in ulp on the cpu, the same on GPUs, which have approximate instructions)
@@ -169,3 +170,21 @@ def test_random_numbers():
     u, n = numbers(got["u"]), numbers(got["n"])
     assert 0 <= u.min() and u.max() < 1 and abs(u.mean() - 0.5) < 0.05 and abs(n.mean()) < 0.15 and abs(n.std() - 1) < 0.1
     assert (numbers(got["v"]) != u).any() and len(set(got["i"].tolist())) > 1000 and got["i"].tolist() == got["w"].tolist()
+
+
+def test_symbols_of_a_library_are_the_portable_functions():
+    """Names as vendors' libraries have them, whatever the path; what is none of them is refused."""
+    x = torch.from_numpy(rng_of("symbols").standard_normal(64).astype(np.float32))
+    source = """
+        @triton.jit
+        def kernel(x, o, q, NAME: tl.constexpr):
+            i = tl.arange(0, 64)
+            v = tl.load(x + i)
+            tl.store(o + i, tl.extern_elementwise("", "some/library.bc", [v], {(tl.float32,): (NAME, tl.float32)}, is_pure=True))
+            tl.store(q + i, libdevice.tanh(v))
+    """
+    for name in ("tanh", "__xx_tanhf", "__yyyy_tanh_f32"):
+        got = compare(source, {"x": x, "o": poisoned("fp32", 64), "q": poisoned("fp32", 64), "NAME": name}, tolerance={"*": {"ulp": 2}})
+        assert torch.equal(got["o"], got["q"])
+    with pytest.raises(TilewrightError, match="'mine' of some/library.bc is none of libdevice's functions"):
+        compare(source, {"x": x, "o": poisoned("fp32", 64), "q": poisoned("fp32", 64), "NAME": "mine"})
