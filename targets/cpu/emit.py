@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.dialects.errors import InternalCompilerError
+from tilewright.targets.cpu import masked_stores
 from tilewright.targets.cpu.capabilities import machine_of
 
 ENTRY_SUFFIX = "__grid"  # of the function that the driver calls; here, since loading cached code must not import MLIR
@@ -52,7 +53,11 @@ def compile_ir(llvm_ir: str, arch: str) -> tuple[str, str, bytes]:
     options.loop_unrolling = False  # they hold enough independent work; unrolled, they take twice as long to compile
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    optimised, asm, obj = str(module), machine.emit_assembly(module) if with_assembly else "", machine.emit_object(module)
+    optimised = masked_stores.expand(text := str(module))
+    if optimised != text:
+        module = llvm.parse_assembly(optimised)
+        module.verify()
+    asm, obj = machine.emit_assembly(module) if with_assembly else "", machine.emit_object(module)
     missing = sorted(undefined_symbols(obj) - LIBRARY_SYMBOLS - CALLBACKS - _RUNTIME)
     if missing:
         raise InternalCompilerError(f"cpu: the kernel calls {', '.join(missing)}, which nothing defines")
