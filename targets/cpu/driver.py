@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,9 @@ def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) 
     size = np.dtype(dtype).itemsize * count
     values = np.frombuffer(bytearray(ctypes.string_at(data, size)), dtype)
     shown = [hex(int(v) & ((1 << 8 * values.itemsize) - 1)) for v in values] if as_hex else values.tolist()
-    print(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown if count else ''}", flush=True)
+    # one write with its end: print writes that apart, and another thread's line may come between
+    sys.stdout.write(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown if count else ''}\n")
+    sys.stdout.flush()
 
 
 @ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4)

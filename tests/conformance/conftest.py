@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -25,3 +27,19 @@ def _target(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TILEWRIGHT_TARGET", "cpu")
     elif harness.TARGET:
         monkeypatch.setenv("TILEWRIGHT_TARGET", harness.TARGET)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A failed assertion ends a device's context, and every later launch of the process with it."""
+    if pyfuncitem.get_closest_marker("own_process") is None or "TILEWRIGHT_OWN_PROCESS" in os.environ:
+        return None
+    from tilewright.conformance import harness
+
+    if not harness.ON_GPU:
+        return None
+    name = f"{pyfuncitem.path}::{pyfuncitem.name}"
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], env={**os.environ, "TILEWRIGHT_OWN_PROCESS": "1"}, text=True,
+                          capture_output=True, cwd=pyfuncitem.config.rootpath)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True

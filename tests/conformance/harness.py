@@ -11,9 +11,10 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -383,3 +384,17 @@ def batch(table: Sequence[Any], inputs: Mapping[str, torch.Tensor], setup: str =
 
 __all__ = ["ALL", "DEVICE", "FLOATS", "INTS", "ON_CPU", "ON_GPU", "SIMULATED", "TARGET", "TORCH", "TilewrightError", "UINTS", "WIDTH", "assert_same", "batch", "compare",
            "expressions", "index_text", "interpret", "kernel_of", "poisoned", "random_array", "rng_of", "run", "special_floats", "tl_name", "wide"]
+
+
+def assert_stops(call: Callable[[], Any], message: str, capfd: Any) -> None:
+    """``call`` launches a kernel that an assertion with ``message`` (a pattern) stops. On a device the driver writes the message, and the
+    context is lost: mark such tests ``own_process``."""
+    import pytest
+
+    if not ON_GPU:
+        with pytest.raises((TilewrightError, AssertionError), match=message):
+            call()
+        return
+    with pytest.raises((TilewrightError, RuntimeError)):
+        call()
+    assert re.search(message, capfd.readouterr().err)

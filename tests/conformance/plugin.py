@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_KEY] = _State(config)
     config.addinivalue_line("markers", "nightly: the full product of a covering test; deselected unless -m names it")
     config.addinivalue_line("markers", "slow: takes more than a few seconds")
+    config.addinivalue_line("markers", "own_process: ends the device's context, and so runs in a process of its own where there is a device")
     for option, variable in (("target", "TILEWRIGHT_TARGET"), ("device", "TILEWRIGHT_TEST_DEVICE"), ("sample", "TILEWRIGHT_CONFORMANCE_SAMPLE")):
         value = config.getoption(f"tilewright_{option}")
         if value:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.conformance.harness import interpret, kernel_of, poisoned, run
+from tilewright.conformance.harness import assert_stops, interpret, kernel_of, poisoned, run
 from tilewright.dialects.errors import TilewrightError
 
 _PRINTS = """
@@ -62,29 +62,29 @@ _ASSERTS = """
     """
 
 
+@pytest.mark.own_process
 @pytest.mark.parametrize("n, k, message", [(8, 1, None), (6, 1, "too large"), (8, 0, "k is not positive")])
-def test_assertions_hold_or_stop_the_kernel_where_debug_is_on(n, k, message):
+def test_assertions_hold_or_stop_the_kernel_where_debug_is_on(n, k, message, capfd):
     x = torch.arange(8, dtype=torch.int32)
     args = {"x": x, "n": n, "k": k}
     if message is None:
         for out in (run(kernel_of(_ASSERTS), args, debug=True), interpret(kernel_of(_ASSERTS), args)):
             assert torch.equal(out["x"], 2 * x)
         return
-    with pytest.raises(TilewrightError, match=message):
-        run(kernel_of(_ASSERTS), args, debug=True)
+    assert torch.equal(run(kernel_of(_ASSERTS), args)["x"], 2 * x)  # without debug there are none
     with pytest.raises((TilewrightError, AssertionError), match=message):  # of Python's assert, Python's own
         interpret(kernel_of(_ASSERTS), args)
-    assert torch.equal(run(kernel_of(_ASSERTS), args)["x"], 2 * x)  # without debug there are none
+    assert_stops(lambda: run(kernel_of(_ASSERTS), args, debug=True), message, capfd)
 
 
-def test_an_assertion_names_the_line():
+@pytest.mark.own_process
+def test_an_assertion_names_the_line(capfd):
     source = """
         @triton.jit
         def kernel(x):
             tl.device_assert(tl.load(x) > 0, "of this line")
         """
-    with pytest.raises(TilewrightError, match=r"of this line.*:\d+|:\d+.*of this line"):
-        run(kernel_of(source), {"x": torch.zeros(1, dtype=torch.int32)}, debug=True)
+    assert_stops(lambda: run(kernel_of(source), {"x": torch.zeros(1, dtype=torch.int32)}, debug=True), r"of this line.*:\d+|:\d+.*of this line", capfd)
 
 
 def test_asserts_and_prints_that_do_not_come_to_pass(capfd):
