@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from tilewright.conformance.harness import compare, poisoned, tl_name
 
@@ -17,7 +18,7 @@ def test_gather_with_narrow_indices(dtype):
         def kernel(x, o):
             i = tl.arange(0, 256)
             tl.store(o + i, tl.gather(tl.load(x + i), (255 - i).to({tl_name(dtype)}), 0))
-    """, {"x": x, "o": poisoned("int32", 256)}, expected={"o": x[::-1]}, num_warps=2)
+    """, {"x": torch.from_numpy(x), "o": poisoned("int32", 256)}, expected={"o": x[::-1]}, num_warps=2)
 
 
 def test_histogram_and_addresses_of_narrow_values():
@@ -29,5 +30,5 @@ def test_histogram_and_addresses_of_narrow_values():
             i = tl.arange(0, 256)
             tl.store(o + i, tl.histogram(tl.load(x + i), 256))
             tl.store(q + i.to(tl.uint8), i)
-    """, {"x": x, "o": poisoned("int32", 256), "q": poisoned("int32", 256)}, num_warps=2,
+    """, {"x": torch.from_numpy(x), "o": poisoned("int32", 256), "q": poisoned("int32", 256)}, num_warps=2,
         expected={"o": np.bincount(x, minlength=256), "q": np.arange(256)})

@@ -168,13 +168,6 @@ def test_the_hints_of_a_function_called_with_a_tuple_path_do_not_reach_constants
     assert "tt.divisibility" not in text("tl.store(p, C)", {"p": "*i32", "C": "constexpr"}, {"C": 16}, attrs={(1,): [("tt.divisibility", 16)]})
 
 
-def test_the_float_of_an_unsupported_fp8_is_refused_by_name():
-    from tilewright.dialects.errors import TypeMismatchError
-
-    with pytest.raises(TypeMismatchError, match="fp8e4b15"):
-        text("tl.store(p, 1.0)", {"p": "*fp8e4b15"})
-
-
 def test_generating_attention_is_fast():
     """The budget of the frontend is 30 ms; an idle machine takes 6."""
     import attention
