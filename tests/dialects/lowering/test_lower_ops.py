@@ -426,7 +426,7 @@ def test_inline_assembly_of_more_elements_than_a_thread_has():
     t = Text(ptr("x", "i8"), ptr("o", "i8"))
     v = tensor([N], "i8", E)
     t("tt.elementwise_inline_asm", t.load("%x", "i8", [N], E), v, v,
-      'asm_string = "op $0, $1;", constraints = "=r,r", pure = true, packed = 8 : i32, '
+      'asm_string = "op $0, $1;", constraints = "=r,=r,r,r", pure = true, packed = 8 : i32, '
       'operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>, resultSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>')
     with pytest.raises(UnsupportedOnTargetError, match="takes 8 elements at a time, but a thread holds 4"):
         t.kernel()
