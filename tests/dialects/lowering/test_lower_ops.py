@@ -428,8 +428,8 @@ def test_inline_assembly_of_more_elements_than_a_thread_has():
     t("tt.elementwise_inline_asm", t.load("%x", "i8", [N], E), v, v,
       'asm_string = "op $0, $1;", constraints = "=r,=r,r,r", pure = true, packed = 8 : i32, '
       'operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>, resultSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>')
-    with pytest.raises(UnsupportedOnTargetError, match="takes 8 elements at a time, but a thread holds 4"):
-        t.kernel()
+    text = t.kernel().text()
+    assert text.count("op $0, $1;") == 1  # the thread's four, and four that nobody asks for
 
 
 def test_assertions_trap():
