@@ -155,7 +155,7 @@ def test_a_pipelined_matmul(m, n, k, num_warps):
                 y = tl.load(q + h[:, None] * n + j[None, :], mask=j[None, :] < n, other=0)
                 sx = tl.load(ps + i[:, None] * (k // 32) + g[None, :], mask=i[:, None] < m, other=127)
                 sy = tl.load(qs + j[:, None] * (k // 32) + g[None, :], mask=j[:, None] < n, other=127)
-                acc = tl.dot_scaled(x, sx, "e4m3", y, sy, "e2m1", acc)
+                acc = tl.dot_scaled(x, sx, "e4m3", y, sy, "e2m1", acc=acc)
             tl.store(o + i[:, None] * n + j[None, :], acc, mask=(i[:, None] < m) & (j[None, :] < n))
         """, {"p": x, "ps": s, "q": y, "qs": r, "o": poisoned("fp32", (m, n)), "m": m, "n": n, "k": k, "BM": 32, "BN": 32, "BK": 64},
             (-(-m // 32), 1), expected={"o": wide.astype(np.float32)}, tolerance={"o": {"rtol": 3e-6}}, num_warps=num_warps, num_stages=2)

@@ -7,12 +7,23 @@ import platform
 import pytest
 import torch
 
-from tilewright.conformance.harness import ON_CPU, TARGET, interpret, kernel_of, poisoned, random_array, rng_of, run
+from tilewright.conformance.harness import (
+    ON_CPU,
+    ONLY_INTERPRETER,
+    TARGET,
+    interpret,
+    kernel_of,
+    poisoned,
+    random_array,
+    rng_of,
+    run,
+)
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedOnTargetError
 from tilewright.runtime.interpreter import InterpreterError
 
 KIND = "cpu" if ON_CPU else "amd" if TARGET.startswith("amd") else "nvidia"
-pytestmark = pytest.mark.skipif(ON_CPU and platform.machine().lower() not in ("x86_64", "amd64"), reason="the texts are for x86")
+pytestmark = [pytest.mark.skipif(ON_CPU and platform.machine().lower() not in ("x86_64", "amd64"), reason="the texts are for x86"),
+              pytest.mark.skipif(ONLY_INTERPRETER, reason="the interpreter runs no assembly")]
 
 # name → target → (assembly, constraints)
 TEXTS = {
@@ -37,7 +48,7 @@ TEXTS = {
 
 def _call(name: str, args: str, dtype: str, pack: int) -> str:
     asm, constraints = TEXTS[name][KIND]
-    return f"tl.inline_asm_elementwise({asm!r}, {constraints!r}, [{args}], dtype={dtype}, is_pure=True, pack={pack})"
+    return f"tl.inline_asm_elementwise(asm={asm!r}, constraints={constraints!r}, args=[{args}], dtype={dtype}, is_pure=True, pack={pack})"
 
 
 def _run(name: str, given: dict, dtype: str, results: dict, pack: int, n: int, warps: int = 1):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.conformance.harness import assert_stops, interpret, kernel_of, poisoned, run
+from tilewright.conformance.harness import ONLY_INTERPRETER, assert_stops, interpret, kernel_of, poisoned, run
 from tilewright.dialects.errors import TilewrightError
 
 _PRINTS = """
@@ -36,7 +36,10 @@ def _numbers(text: str, prefix: str) -> set:
     return found
 
 
-@pytest.mark.parametrize("how", [run, interpret])
+_COMPILED = pytest.mark.skipif(ONLY_INTERPRETER, reason="the interpreter always prints and asserts, as Python does")
+
+
+@pytest.mark.parametrize("how", [pytest.param(run, marks=_COMPILED), interpret])
 def test_every_value_is_printed_with_its_program(how, capfd):
     x = torch.tensor([-3.5, 0.0, 2.25, 100.0])
     out = how(kernel_of(_PRINTS), {"x": x, "o": poisoned("fp32", 4)}, (2,))
@@ -62,6 +65,7 @@ _ASSERTS = """
     """
 
 
+@_COMPILED
 @pytest.mark.own_process
 @pytest.mark.parametrize("n, k, message", [(8, 1, None), (6, 1, "too large"), (8, 0, "k is not positive")])
 def test_assertions_hold_or_stop_the_kernel_where_debug_is_on(n, k, message, capfd):
