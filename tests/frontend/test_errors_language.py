@@ -1,4 +1,4 @@
-"""Every misuse of error_table.py: the class, the user's line and the text, compiled (to tt, for no target) and interpreted."""
+"""Every misuse of the conformance suite's error_table.py: the class, the user's line and the text, compiled (to tt, for no target) and interpreted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import textwrap
 
 import numpy as np
 import pytest
-from error_table import CASES, COMPILED
 from tt_execution import compile_tt, define
 
 from tilewright.compiler import names
 from tilewright.compiler.code_generator import CodeGenerator
+from tilewright.conformance.error_table import CASES, COMPILED
 from tilewright.dialects.errors import ArgumentError, CompilationError, TilewrightError, UnsupportedLanguageConstruct
 from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
 

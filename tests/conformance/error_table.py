@@ -1,4 +1,5 @@
-"""Misuses of the language, one a row: a statement, the class of its error, a part of its text. test_errors_language.py runs them.
+"""Misuses of the language, one a row: a statement, the class of its error, a part of its text. test_errors.py launches them on the target
+under test, tests/frontend/test_errors_language.py compiles and interprets them.
 
 ``COMPILED``: only compiled kernels refuse it so. The interpreter knows the values of tensors and runs Python's own statements, so that it
 runs on, or tells the mistake in other words.
