@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from tilewright.dialects.errors import TypeMismatchError
 from tilewright.language.decorators import builtin, member
 from tilewright.language.dtypes import float32
 from tilewright.language.values import tensor
@@ -38,6 +39,8 @@ def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 
 def _keeps_nan(propagate_nan: Any) -> bool:
+    if not isinstance(propagate_nan, PropagateNan):
+        raise TypeMismatchError(f"propagate_nan is tl.PropagateNan.NONE or tl.PropagateNan.ALL, not {propagate_nan!r}")
     return propagate_nan == PropagateNan.ALL
 
 

@@ -71,6 +71,8 @@ def assume(cond: Any, _semantic: Any = None) -> None:
         tl.assume(n > 0)
         x = tl.load(p + i % n)
     """
+    if not isinstance(cond, (tensor, bool, int)):
+        raise TypeMismatchError(f"assume takes a scalar condition, not {cond!r}")
     if isinstance(cond, tensor):
         _semantic.assume(cond)
 

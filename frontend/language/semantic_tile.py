@@ -352,6 +352,8 @@ class TileSemantic(MemorySemantic):
         value, numbers = self.to_tensor(value), self.shape_of(values)
         if len(numbers) != max(1, len(value.type.shape)):
             raise ShapeMismatchError(f"{name} of a tensor of shape {list(value.shape)} takes {max(1, len(value.shape))} numbers, not {len(numbers)}")
+        if any(n < 1 for n in numbers):
+            raise TypeMismatchError(f"{name} takes numbers of at least 1, not {numbers}")
         self.builder.set_hint(value.handle, {"multiple_of": "tt.divisibility", "max_contiguous": "tt.contiguity",
                                              "max_constancy": "tt.constancy"}[name], numbers)
         return value

@@ -15,6 +15,11 @@ from tilewright.dialects.errors import (
 
 COMPILED = "compiled"
 CASES = [
+    ('x = tl.maximum(f, 1.0, propagate_nan=True)', TypeMismatchError, 'propagate_nan is tl.PropagateNan.NONE or tl.PropagateNan.ALL, not True'),
+    ('x = tl.clamp(f, 0.0, 1.0, propagate_nan="all")', TypeMismatchError, "propagate_nan is tl.PropagateNan.NONE or tl.PropagateNan.ALL, not 'all'"),
+    ('x = tl.multiple_of(n, 0)', TypeMismatchError, 'multiple_of takes numbers of at least 1, not [0]'),
+    ('x = tl.max_contiguous(o, -16)', TypeMismatchError, 'max_contiguous takes numbers of at least 1, not [-16]'),
+    ('tl.assume("a")', TypeMismatchError, "assume takes a scalar condition, not 'a'"),
     ('x = tl.program_id(-1)', TypeMismatchError, 'the axis of program_id is 0, 1 or 2, not -1 (int)'),
     ('x = tl.program_id(n)', TypeMismatchError, 'the value of a tensor is known at run time only', COMPILED),
     ('x = tl.program_id("x")', TypeMismatchError, "the axis of program_id is 0, 1 or 2, not 'x' (str)"),
