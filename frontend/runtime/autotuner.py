@@ -201,7 +201,7 @@ class Autotuner(KernelInterface):
         while not inspect.isfunction(base) and hasattr(base, "fn"):
             base = base.fn
         self.base_fn = base
-        self._is_compiled = hasattr(_kernel_of(fn), "params")  # the interpreter's time says nothing: the first configuration is taken
+        self._is_compiled = hasattr(_kernel_of(fn), "create_binder")  # the interpreter's time says nothing: the first configuration is taken
         self._defaults = {n: p.default for n, p in inspect.signature(base).parameters.items() if p.default is not p.empty}
         self.__name__ = getattr(base, "__name__", "kernel")
         self.__doc__ = getattr(base, "__doc__", None)

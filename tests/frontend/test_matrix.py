@@ -223,7 +223,7 @@ def test_annotations_and_configurations_say_what_to_compile(folder):
     assert {k["num_warps"] for k in result.kernels} == {2, 4}
 
 
-def test_an_autotuner_measures_each_configuration_once_where_time_says_nothing(folder):
+def test_an_autotuner_takes_the_first_configuration_where_time_says_nothing(folder):
     result = row("""
         COUNT = []
         @triton.autotune([triton.Config({"BLOCK": 64}, pre_hook=COUNT.append), triton.Config({"BLOCK": 128}, pre_hook=COUNT.append)], key=["n"])
@@ -234,7 +234,7 @@ def test_an_autotuner_measures_each_configuration_once_where_time_says_nothing(f
         def tune():
             z = np.empty_like(X)
             scale[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](z, 100)
-            assert len(COUNT) == 3, len(COUNT)
+            assert len(COUNT) == 1, len(COUNT)
             return z
         def tilewright_cases(device):
             yield Case("tuned", tune, lambda: X.astype(float), 0)
