@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,7 +200,8 @@ def _in_child(queue, block):
 
 
 @pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_processes_that_are_started_after_a_launch(way):
+def test_processes_that_are_started_after_a_launch(way, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # a spawned process imports this module by its name
     if way not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {way}")
     context = multiprocessing.get_context(way)
