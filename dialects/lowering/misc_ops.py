@@ -109,10 +109,7 @@ def lower_remf(ctx: Any, op: Any) -> list[Any]:
 
 @lowers("tt.extern_elementwise")
 def lower_extern(ctx: Any, op: Any) -> list[Any]:
-    symbol = ir.StringAttr(op.attributes["symbol"]).value
-    for prefix in ("__nv_", "__ocml_"):
-        symbol = symbol.removeprefix(prefix)
-    return _lower_math(ctx, op, symbol)
+    return _lower_math(ctx, op, ir.StringAttr(op.attributes["symbol"]).value)
 
 
 # ------------------------------------------------------------------------------------------------ print, assert

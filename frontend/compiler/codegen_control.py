@@ -406,14 +406,19 @@ class ControlGenerator(StatementGenerator):
                                                    "it; it holds no break and no return") from None
             return
         inits, yields, kept = self.close(live, ends, blocks, 0)
+        made = self.while_op(inits, yields, tests[-1], blocks, location)
+        holder.erase()
+        self.after_loop(live, kept, list(made.results))
+
+    def while_op(self, inits: list[Any], yields: list[Any], test: Any, blocks: list[Any], location: Any) -> Any:
+        """The scf.while of the two filled ``blocks``: the first ends by ``test``, the second by ``yields``."""
         made = ir.Operation.create("scf.while", results=[v.handle.type for v in inits], operands=[v.handle for v in inits], regions=2,
                                    loc=location, ip=self.builder.ip)
-        ir.Operation.create("scf.condition", operands=[tests[-1].handle, *blocks[0].arguments], loc=location, ip=ir.InsertionPoint(blocks[0]))
+        ir.Operation.create("scf.condition", operands=[test.handle, *blocks[0].arguments], loc=location, ip=ir.InsertionPoint(blocks[0]))
         self.yield_(blocks[1], yields)
         for block, region in zip(blocks, made.regions):
             block.append_to(region)
-        holder.erase()
-        self.after_loop(live, kept, list(made.results))
+        return made
 
 
 class StaticTest(Exception):

@@ -27,7 +27,6 @@ from tilewright.compiler.codegen_base import (
     type_text,
 )
 from tilewright.compiler.codegen_control import ControlGenerator, StaticTest
-from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
 from tilewright.language.const import constexpr
@@ -384,12 +383,7 @@ class JumpGenerator(ControlGenerator):
             holder.erase()  # only now is it known what the function returns, for which the loop needs room
             scope[VALUE] = self.nothing_like(value)
         inits, yields, kept = self.close(live, ends, blocks, 0, counter)
-        made = ir.Operation.create("scf.while", results=[v.handle.type for v in inits], operands=[v.handle for v in inits], regions=2,
-                                   loc=location, ip=self.builder.ip)
-        ir.Operation.create("scf.condition", operands=[tests[-1].handle, *blocks[0].arguments], loc=location, ip=ir.InsertionPoint(blocks[0]))
-        self.yield_(blocks[1], yields)
-        for block, region in zip(blocks, made.regions):
-            block.append_to(region)
+        made = self.while_op(inits, yields, tests[-1], blocks, location)
         holder.erase()
         self.after_loop(live, kept, list(made.results))
         if value is None and RETURNED in scope:
