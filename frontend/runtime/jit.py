@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -112,7 +113,7 @@ class JITFunction(JITCallable, KernelInterface):
         for listed in (self.do_not_specialize, self.do_not_specialize_on_alignment):
             for item in listed:
                 if item not in names and not (isinstance(item, int) and 0 <= item < len(names)):
-                    raise ArgumentError(f"{self.__name__} has no parameter {item!r} to leave unspecialised; it has {', '.join(names)}")
+                    warnings.warn(f"{self.__name__} has no parameter {item!r} to leave unspecialised; it has {', '.join(names) or 'none'}", stacklevel=3)
         self.params = [
             KernelParam(i, p, i in self.do_not_specialize or p.name in self.do_not_specialize,
                         i in self.do_not_specialize_on_alignment or p.name in self.do_not_specialize_on_alignment)
