@@ -1,19 +1,28 @@
 """Host time of a launch, side by side with Triton in one process, on the device that torch has.
 
     python benchmarks/launch_overhead.py [--rounds 15] [--batch 200] [--no-peer]
+    python benchmarks/launch_overhead.py --stand-in nvidia:sm_80 amd:gfx942
 
 Rows: kernels of 3, 7 and 19 arguments, two host descriptors, a matrix product by pointers (whose tensor maps, where the target makes them,
 are kept from launch to launch) and one by descriptors. The two sides take turns; a batch is shorter than the device's queue, and is
 timed until its last launch returns. Columns: microseconds, medians of the rounds; their ratio; and of Tilewright's time the parts: its
 launcher called directly, and in it the driver's call alone. ``version``: which version of the kernel ran, where it has several.
+
+``--stand-in`` needs no GPU: each target's own driver and launcher, but with a C function that returns at once in the place of the call that launches,
+and tensors of the host. Rows are the same but for descriptors; the targets take turns. (sm_90 would need the CUDA driver, for tensor maps.)
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
+import ctypes.util
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from frameworks import Framework
@@ -31,6 +40,48 @@ def device_name() -> str:
     if not torch.cuda.is_available():
         raise SystemExit("launch_overhead.py needs a GPU: it measures launches with GPU tensors")
     return "cuda"
+
+
+def stand_in(target: str) -> Any:
+    """The target's driver without its runtime's library: current device and stream are 0, nothing is loaded, and a launch returns at once."""
+    if target.startswith("amd"):
+        from tilewright.targets.amd.driver import AmdDriver as Driver
+    elif target.startswith("nvidia"):
+        from tilewright.targets.nvidia.driver import NvidiaDriver as Driver  # type: ignore[assignment]
+    else:
+        raise SystemExit(f"there are stand-ins for nvidia and amd; found {target!r}")
+
+    class StandIn(Driver):  # type: ignore[misc, valid-type]
+        current_device = current_stream = property(lambda self: int)  # a C function, as torch's are, that gives 0
+
+        def __init__(self) -> None:
+            self.cuda = self.hip = SimpleNamespace()
+            self.launch = ctypes.CDLL(ctypes.util.find_library("m"))["fegetround"]  # 0 and no more: what rounding floats are made with
+
+        def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int = 0) -> Any:
+            return SimpleNamespace(pointer=ctypes.c_void_p(0x7F00_1234_5678), device=0, multiprocessors=132, n_regs=0, n_spills=0)
+
+        def unload(self, handle: Any) -> None:
+            pass
+
+    return StandIn()
+
+
+@contextlib.contextmanager
+def serving(target: str) -> Iterator[None]:
+    """Launches go to ``target``'s stand-in, and take tensors of the host."""
+    from tilewright.runtime.driver import set_driver
+    from tilewright.targets import registry
+
+    selection = registry.parse(target)
+    object.__setattr__(selection.plugin, "device_types", ("cpu",))
+    set_driver(selection, stand_in(target))
+    before = os.environ.get("TILEWRIGHT_TARGET")
+    os.environ["TILEWRIGHT_TARGET"] = target
+    try:
+        yield
+    finally:
+        os.environ.pop("TILEWRIGHT_TARGET") if before is None else os.environ.update(TILEWRIGHT_TARGET=before)
 
 
 def calls(framework: Framework, device: str) -> dict[str, Call]:
@@ -103,12 +154,42 @@ def _memory(launcher: Any) -> dict[str, Any]:
     return {"memory": _Apart()} if "memory" in launcher.__code__.co_varnames else {}
 
 
+def without_a_device(targets: list[str], rounds: int, batch: int) -> None:
+    """Print the table of ``--stand-in``."""
+    functions: dict[tuple[str, str], dict[str, Call]] = {}
+    notes = {}
+    for target in targets:
+        with serving(target):
+            ours = Framework("tilewright")
+            for row, call in calls(ours, "cpu").items():
+                if "descriptor" in row:
+                    continue  # tensor maps are made by the CUDA driver
+                kernel = call()
+                notes[row, target] = f"{len((kernel.metadata._asdict().get('host') or {}).get('guards', ()))} guards" + ("" if not kernel.reasons else ", not kept")
+                functions[row, target] = {"launch": call, **parts(ours.kernel(*KERNELS[row]), call)}
+    times: dict[Any, list[float]] = {}
+    for turn in range(rounds + 1):
+        for (row, target), named in functions.items():
+            with serving(target):
+                for name, call in named.items():
+                    spent = microseconds(call, batch, lambda: None)
+                    times.setdefault((row, target, name), []).extend([spent] if turn else [])
+    print("| launch | target | launch µs | its launcher | the empty call | version |\n| --- | --- | --- | --- | --- | --- |")
+    for row, target in sorted(functions, key=lambda k: list(KERNELS).index(k[0])):
+        cells = " | ".join(f"{statistics.median(times[row, target, name]):.1f}" for name in functions[row, target])
+        print(f"| {row} | {target} | {cells} | {notes[row, target]} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--no-peer", action="store_true", help="measure Tilewright alone")
+    parser.add_argument("--stand-in", nargs="+", metavar="TARGET", help="measure launches through drivers that do nothing, without a GPU")
     args = parser.parse_args()
+    if args.stand_in:
+        without_a_device(args.stand_in, args.rounds, args.batch)
+        return
     import torch
 
     device, synchronize = device_name(), torch.cuda.synchronize

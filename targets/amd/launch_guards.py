@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from tilewright.targets.host_expressions import Expressions
@@ -15,7 +16,10 @@ _KEPT = 1024
 
 
 class LaunchGuards:
-    """The guards of one kernel; ``needed`` is False where it has none."""
+    """The guards of one kernel; ``needed`` is False where it has none.
+
+    ``held``: keys of launches for which all guards are known to hold, a key being ``pick(args)``, with ``uses_grid`` ``(pick(args), *grid)``: a
+    launcher that finds its own there need not call ``require``."""
 
     def __init__(self, metadata: Mapping[str, Any]):
         host = metadata.get("host") or {}
@@ -26,19 +30,29 @@ class LaunchGuards:
                 raise ValueError(f"the kernel has a guard of the unknown kind {guard['kind']!r}")
         used = [g[k] for g in self.guards for k in ("expr", "of") if k in g]
         self.arguments = tuple(sorted(frozenset().union(*(self.expressions.arguments(e) for e in used))))
+        self.uses_grid = any(self.expressions.uses_grid(e) for e in used)
+        # (one argument alone need not be a tuple; without any, all launches are one)
+        self.pick: Callable[[Sequence[Any]], Any] = itemgetter(*self.arguments) if self.arguments else lambda args: ()
         self.needed = bool(self.guards)
-        self._kept: dict[Any, tuple[str, ...]] = {}
+        self.held: set[Any] = set()
+        self._broken: dict[Any, tuple[str, ...]] = {}
         self._lock = threading.Lock()
 
     def require(self, args: Sequence[Any], grid: tuple[int, int, int]) -> None:
         """Raises NeedsVariant where these arguments need the kernel without buffer operations. ``args``: all run-time arguments."""
-        key = (tuple([args[i] for i in self.arguments]), grid)
-        reasons = self._kept.get(key)
+        key = (self.pick(args), *grid) if self.uses_grid else self.pick(args)
+        if key in self.held:
+            return
+        reasons = self._broken.get(key)
         if reasons is None:
             reasons = tuple(check(self.expressions, self.guards, args, grid))
             with self._lock:
-                if len(self._kept) >= _KEPT:
-                    self._kept.clear()
-                self._kept[key] = reasons
+                if len(self.held) + len(self._broken) >= _KEPT:
+                    self.held.clear()
+                    self._broken.clear()
+                if reasons:
+                    self._broken[key] = reasons
+                else:
+                    self.held.add(key)
         if reasons:
             raise NeedsVariant(WITHOUT_BUFFERS, reasons)

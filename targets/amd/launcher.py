@@ -1,6 +1,6 @@
 """A kernel's launcher on AMD GPUs: packs the arguments into one buffer, and makes one call of the HIP runtime.
 
-The buffer is the kernarg segment's explicit part, each argument at its natural alignment (LLVM's AMDGPU user guide, "Kernarg Segment"; the
+The buffer holds the kernarg segment's explicit part, each argument at its natural alignment (LLVM's AMDGPU user guide, "Kernarg Segment"; the
 runtime fills in the hidden arguments that follow). It is handed over through ``extra`` (HIP's "Porting CUDA driver API", "kernel launch"),
 whose contents the runtime copies while it is called.
 """
@@ -10,17 +10,18 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.targets import device_reports, kernel_arguments
+from tilewright.targets.amd.launch_guards import LaunchGuards
 
 if TYPE_CHECKING:
     from tilewright.targets.amd.driver import AmdDriver, Loaded
 
 _PARAM_BUFFER_POINTER, _PARAM_BUFFER_SIZE, _PARAM_END = 1, 2, 3  # HIP_LAUNCH_PARAM_*
 _RUNTIME = "libamdhip64"
+_ARGUMENTS = 8  # where they begin in a record: after the stream
 _MOST_THREADS = 1 << 32  # along one dim of a launch: hipModuleLaunchKernel refuses as many, and no 32-bit id could count them
 
 
@@ -65,58 +66,75 @@ def native_launch(hip: Any) -> Callable[..., int] | None:
 
 def launch_through(hip: Any) -> Callable[..., int]:
     """``native_launch``'s function over the bindings' hipModuleLaunchKernel."""
-    def launch(function: Any, gx: int, gy: int, gz: int, bx: Any, by: Any, bz: Any, shared: Any, stream: Any, params: None, extra: Any) -> int:
-        return int(hip.hipModuleLaunchKernel(function, gx, gy, gz, bx.value, by.value, bz.value, shared.value, stream.value or 0, params, extra)[0])
+    def launch(function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: Any, params: None, extra: Any) -> int:
+        return int(hip.hipModuleLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream.value or 0, params, extra)[0])
 
     return launch
 
 
-def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
-    """See targets.protocol.Driver. The buffer and all arguments of the call but the grid exist before the first launch. Raises NeedsVariant
-    (before launching) where ``metadata["host"]`` has guards that the arguments break."""
-    reports = metadata.get("reports")
-    if reports is not None:
-        signature = [*signature, "*i32"]
-    packer = struct.Struct(pack_format(signature))
-    threads, shared = int(metadata["num_warps"]) * int(metadata["warp_size"]), int(metadata.get("shared", 0))
-    buffer = ctypes.create_string_buffer(max(packer.size, 1))
-    size = ctypes.c_size_t(packer.size)
-    extra = (ctypes.c_void_p * 5)(_PARAM_BUFFER_POINTER, ctypes.addressof(buffer), _PARAM_BUFFER_SIZE, ctypes.addressof(size), _PARAM_END)
-    where = ctypes.c_void_p(ctypes.addressof(extra))
-    x, one, lds, queue = ctypes.c_uint(threads), ctypes.c_uint(1), ctypes.c_uint(shared), ctypes.c_void_p()
-    most = (_MOST_THREADS - 1) // threads
-    lock = threading.Lock()  # the runtime reads the buffer without the interpreter's lock
-    pack_into, call = packer.pack_into, driver.launch
+class _Record:
+    """One launch's memory: the stream and, from byte 8 on, the kernel's arguments, and what the runtime is told of them. A launch holds one alone, since
+    the runtime reads it without the interpreter's lock; the launcher keeps as many as there were launches at once."""
 
-    def again(handle: Loaded, grid: tuple[int, int, int], status: int) -> None:
+    def __init__(self, size: int):
+        self.buffer = ctypes.create_string_buffer(_ARGUMENTS + max(size, 1))
+        self.size = ctypes.c_size_t(size)
+        self.extra = (ctypes.c_void_p * 5)(_PARAM_BUFFER_POINTER, ctypes.addressof(self.buffer) + _ARGUMENTS, _PARAM_BUFFER_SIZE,
+                                           ctypes.addressof(self.size), _PARAM_END)
+        queue, where = ctypes.c_void_p.from_buffer(self.buffer), ctypes.c_void_p(ctypes.addressof(self.extra))
+        self.parts = self.buffer, queue, where, self  # what a launch needs, and what must live as long
+
+
+def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+    """See targets.protocol.Driver. A warm launch writes the stream and the arguments by one call of struct, and calls the runtime with objects that exist
+    already. Raises NeedsVariant (before launching) where ``metadata["host"]`` has guards that the arguments break."""
+    reports = metadata.get("reports")
+    arguments = signature if reports is None else [*signature, "*i32"]
+    packer = struct.Struct("=Q" + pack_format(arguments).removeprefix("="))
+    threads, shared = int(metadata["num_warps"]) * int(metadata["warp_size"]), int(metadata.get("shared", 0))
+    most = (_MOST_THREADS - 1) // threads
+    pack_into, call = packer.pack_into, driver.launch
+    guards = LaunchGuards(metadata)
+    guarded, pick, uses_grid, held = guards.needed, guards.pick, guards.uses_grid, guards.held
+    free = [_Record(packer.size - _ARGUMENTS).parts]
+    take, give = free.pop, free.append  # each is one step even between threads
+
+    def again(handle: Loaded, grid: tuple[int, int, int], status: int, queue: Any, where: Any) -> None:
         """After a call that did not launch: once more on the kernel's device, where another is this thread's (the runtime wants a stream's device
         to be the thread's)."""
         if driver.other_device(handle.device):
             driver.forget_error()
             with driver.on(handle.device):
-                status = call(handle.pointer, *grid, x, one, one, lds, queue, None, where)
+                status = call(handle.pointer, *grid, threads, 1, 1, shared, queue, None, where)
         if status:
             driver.launch_failed(status, grid, threads, handle)
 
-    def slowly(grid: tuple[int, int, int], stream: Any, args: Sequence[Any]) -> None:
+    def pack_slowly(buffer: Any, grid: tuple[int, int, int], stream: Any, args: Sequence[Any]) -> None:
         """What is unusual: arrays where addresses are expected, a number out of its type's range, a stream object; or a mistake."""
         if min(grid) < 1 or grid[0] > most or max(grid) >= 1 << 32:
             driver.refuse_grid(grid, threads)
-        pack_into(buffer, 0, *kernel_arguments.checked(args, signature, address))
-        queue.value = int(stream or 0)
+        pack_into(buffer, 0, int(stream or 0), *kernel_arguments.checked(args, arguments, address))
 
     def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
-        with lock:
+        if guarded and ((pick(args), gx, gy, gz) if uses_grid else pick(args)) not in held:
+            guards.require(args, (gx, gy, gz))
+        try:
+            record = take()
+        except IndexError:
+            record = _Record(packer.size - _ARGUMENTS).parts
+        buffer, queue, where, _ = record
+        try:
             try:
-                pack_into(buffer, 0, *args)
-                queue.value = stream
+                pack_into(buffer, 0, stream, *args)
             except (struct.error, TypeError, OverflowError):
-                slowly((gx, gy, gz), stream, args)
+                pack_slowly(buffer, (gx, gy, gz), stream, args)
             if gx > most:
                 driver.refuse_grid((gx, gy, gz), threads)
-            status = call(handle.pointer, gx, gy, gz, x, one, one, lds, queue, None, where)
+            status = call(handle.pointer, gx, gy, gz, threads, 1, 1, shared, queue, None, where)
             if status:
-                again(handle, (gx, gy, gz), status)
+                again(handle, (gx, gy, gz), status, queue, where)
+        finally:
+            give(record)
 
     made: Any = launch
     if reports is not None:
@@ -130,16 +148,4 @@ def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping
             device_reports.tell(data, reports, name)
 
         made = launch_reporting
-    host = metadata.get("host") or {}
-    if host.get("guards"):
-        from tilewright.targets.amd.launch_guards import LaunchGuards
-
-        require, inner = LaunchGuards(metadata).require, made
-
-        def launch_guarded(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
-            require(args, (gx, gy, gz))
-            inner(gx, gy, gz, stream, handle, args)
-
-        made = launch_guarded
-    made.keep_alive = (buffer, size, extra)  # the runtime is given bare addresses
     return made

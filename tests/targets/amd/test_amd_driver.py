@@ -189,6 +189,35 @@ def test_threads_do_not_mix_their_arguments():
     assert len(seen) == 800 and all(g == s == i and -second & 0xFF == i for g, s, i, second in seen)
 
 
+def test_a_launch_within_a_launch_leaves_its_arguments_alone():
+    """What another thread may do while the runtime has the interpreter's lock released."""
+    hip, driver = made()
+    handle, launch = driver.load({"hsaco": b"ELF"}, META, 0), driver.make_launcher(["i64"], META)
+    usual, nested = hip.hipModuleLaunchKernel, [2, 3]
+
+    def in_between(*args):
+        if nested:
+            launch(nested[0], 1, 1, nested[0], handle, (nested.pop(0),))
+        return usual(*args)
+
+    hip.hipModuleLaunchKernel = in_between
+    launch(1, 1, 1, 1, handle, (1,))
+    assert [(x.grid[0], x.stream, *struct.unpack("=q", x.buffer)) for x in hip.launches] == [(i, i, i) for i in (3, 2, 1)]
+
+
+def test_guards_on_the_grid_are_asked_for_every_grid():
+    hip, driver = made()
+    host = {"expressions": [["program_id", 0], ["arg", 0], ["mul", 0, 1]], "guards": [{"kind": "range", "expr": 2, "min": 0, "max": 99, "why": "offsets must fit"}]}
+    handle, launch = driver.load({"hsaco": b"ELF"}, META, 0), driver.make_launcher(["i32"], {**META, "host": host})
+    for gx, n, fits in ((10, 11, True), (10, 11, True), (11, 11, False), (11, 9, True), (10, 12, False), (11, 11, False), (10, 11, True)):
+        if fits:
+            launch(gx, 1, 1, 0, handle, (n,))
+        else:
+            with pytest.raises(NeedsVariant):
+                launch(gx, 1, 1, 0, handle, (n,))
+    assert len(hip.launches) == 4
+
+
 def test_guards_are_checked_before_a_launch():
     hip, driver = made()
     host = {"expressions": [["arg", 1]], "guards": [{"kind": "range", "expr": 0, "min": 0, "max": 99, "why": "offsets must fit 32 bits"}]}
