@@ -25,11 +25,17 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["TILEWRIGHT_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked nightly run where they are asked for: by ``-m nightly`` (or any ``-m`` that names the mark) or by their node id.
+    """What slow_tests.txt lists is marked slow (choose_slow.py makes it from measured times). Tests marked nightly run where they are asked for: by ``-m nightly`` (or any ``-m`` that names the mark) or by their node id.
 
     An ``-m "not nightly"`` in addopts would be dropped by whoever says ``-m "not slow"``.
     """
+    listed = Path(__file__).with_name("slow_tests.txt")
+    slow = frozenset(listed.read_text().splitlines()) if listed.exists() else frozenset()
+    for item in items:
+        if item.nodeid in slow:
+            item.add_marker("slow")
     if "nightly" in (config.option.markexpr or "") or any("::" in a for a in config.invocation_params.args):
         return
     nightly = [i for i in items if i.get_closest_marker("nightly") is not None]
