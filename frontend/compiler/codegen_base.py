@@ -7,18 +7,16 @@ import builtins
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from typing import Any
 
 from tilewright import knobs
 from tilewright.compiler import names
 from tilewright.compiler.mlir_builder import MLIRBuilder
+from tilewright.compiler.rules import ValueRules, is_static, same_static, static_value, type_text, wrap
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import CompilationError, NameResolutionError, TilewrightError, mistake_of
-from tilewright.language.const import constexpr
 from tilewright.language.semantic import Semantic
 from tilewright.language.values import base_value, tensor
-from tilewright.language.values import tuple as tl_tuple
 
 _MISSING = object()
 
@@ -130,33 +128,6 @@ def is_jit(value: Any) -> bool:
     return hasattr(value, "parse") and hasattr(value, "fn") and hasattr(value, "src")
 
 
-def is_static(value: Any) -> bool:
-    """Known while compiling: neither a tensor nor a tuple that holds one."""
-    if isinstance(value, tensor):
-        return False
-    if isinstance(value, base_value):
-        return all(is_static(v) for v in value.parts)
-    return True
-
-
-def static_value(value: Any) -> Any:
-    """The Python value of something static."""
-    if type(value) is constexpr:
-        return value.value
-    if isinstance(value, tl_tuple):
-        return tuple(static_value(v) for v in value.values)
-    return value
-
-
-def wrap(value: Any) -> Any:
-    """A Python value as kernels hold it: numbers and strings become constexprs, tuples and lists tuples of the language."""
-    if value is None or isinstance(value, (bool, int, float, str, Enum)):
-        return constexpr(value)
-    if isinstance(value, (tuple, list)):
-        return tl_tuple([wrap(v) for v in value], getattr(value, "_fields", None))
-    return value
-
-
 # -- pieces of values --------------------------------------------------------------------------------------------------
 def flatten(value: Any, out: list[tensor]) -> list[tensor]:
     """The tensors in a value, in order."""
@@ -175,24 +146,6 @@ def rebuild(template: Any, tensors: Iterator[tensor]) -> Any:
     if isinstance(template, base_value):
         return template.with_parts([rebuild(v, tensors) for v in template.parts])
     return template
-
-
-def same_static(a: Any, b: Any) -> bool:
-    """Two compile-time values are one and the same."""
-    if a is b:
-        return True
-    a, b = static_value(a), static_value(b)
-    return a is b or (type(a) is type(b) and bool(a == b))
-
-
-def type_text(value: Any) -> str:
-    if isinstance(value, tensor):
-        return str(value.type)
-    if isinstance(value, tl_tuple):
-        return f"({', '.join(type_text(v) for v in value.values)})"
-    if type(value) is constexpr:
-        return f"the constexpr {value.value!r}"
-    return repr(value)
 
 
 # -- static facts about trees ------------------------------------------------------------------------------------------
@@ -246,7 +199,7 @@ def has_return(node: ast.AST) -> bool:
 
 
 
-class GeneratorBase:
+class GeneratorBase(ValueRules):
     """State, places and names; see CodeGenerator."""
 
     builtin_names: dict[str, Any] = {}
@@ -344,11 +297,6 @@ class GeneratorBase:
             return wrap(value)
         raise names.refused_global(name, value)
 
-    def to_tensor(self, value: Any) -> Any:
-        """Numbers as tensors, inside tuples too; anything else as it is."""
-        if isinstance(value, tl_tuple):
-            return tl_tuple([self.to_tensor(v) for v in value.values], value.fields)
-        raw = value.value if type(value) is constexpr else value
-        if isinstance(raw, (bool, int, float)) and not isinstance(raw, Enum):
-            return self.semantic.to_tensor(raw)
-        return value
+
+__all__ = ["Bind", "Frame", "Function", "GeneratorBase", "Jumping", "Lambda", "Loop", "Returning", "Undefined", "assigned", "flatten", "function_of",
+           "has_return", "is_jit", "is_static", "rebuild", "same_static", "static_value", "type_text", "wrap"]

@@ -29,7 +29,6 @@ from tilewright.language import core
 from tilewright.language import dtypes as t
 from tilewright.language.block_pointer import block_pointer
 from tilewright.language.const import constexpr
-from tilewright.language.semantic_base import integer_promote
 from tilewright.language.values import base_value, tensor
 
 
@@ -193,17 +192,7 @@ class ControlGenerator(StatementGenerator):
         if not isinstance(node.target, ast.Name):
             raise UnsupportedLanguageConstruct("a run-time loop counts in one variable")
         s = self.semantic
-        step = loop.step
-        down = is_static(step) and static_value(step) < 0
-        if is_static(step) and static_value(step) == 0:
-            raise TypeMismatchError("the step of a loop is not 0")
-        start, end, step = (s.to_tensor(b) for b in (loop.start, loop.end, constexpr(-static_value(step)) if down else step))
-        for bound in (start, end, step):
-            if bound.type.is_block() or not bound.type.is_int() or bound.type.is_bool():
-                raise TypeMismatchError(f"the bounds of a loop are integers, not {bound.type}")
-        counter = integer_promote(integer_promote(start.type, end.type), step.type)
-        if counter.int_bitwidth < 32:
-            counter = t.int32
+        start, end, step, down, counter = self.range_bounds(loop)
         wide = t.int64 if counter.is_uint32() else counter  # scf.for compares as signed
         low, high = (end, start) if down else (start, end)
         if low.const is not None and high.const is not None and step.const is not None and wide.is_int32():

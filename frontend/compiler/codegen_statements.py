@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.compiler import names
-from tilewright.compiler.codegen_base import Bind, Returning, Undefined, has_return, is_static, static_value
+from tilewright.compiler.codegen_base import Bind, Returning, Undefined, has_return, static_value
 from tilewright.compiler.codegen_expressions import ExpressionGenerator
+from tilewright.compiler.rules import is_constexpr_annotation
 from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
-from tilewright.language.aggregate import Aggregate
 from tilewright.language.const import constexpr
 from tilewright.language.values import tensor
 from tilewright.language.values import tuple as tl_tuple
@@ -37,13 +37,6 @@ class StatementGenerator(ExpressionGenerator):
         return False
 
     # -- assignments -----------------------------------------------------------------------------------------------
-    def run_time(self, value: Any) -> Any:
-        """What a plain assignment stores: numbers become tensors, as in Triton; annotate with tl.constexpr to keep them."""
-        value = self.to_tensor(value)
-        if type(value) is constexpr and isinstance(value.value, str):
-            return value
-        return value
-
     def visit_Assign(self, node: ast.Assign) -> None:
         value = self.visit(node.value)
         self.at(node)
@@ -52,14 +45,11 @@ class StatementGenerator(ExpressionGenerator):
             self.assign(target, value if isinstance(target, ast.Attribute) else run_time)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        annotation = static_value(self.visit(node.annotation)) if not isinstance(node.annotation, ast.Constant) else node.annotation.value
-        if annotation is constexpr or (isinstance(annotation, str) and "constexpr" in annotation):
+        annotation = self.visit(node.annotation) if not isinstance(node.annotation, ast.Constant) else node.annotation.value
+        if is_constexpr_annotation(annotation):
             if node.value is None:
                 raise UnsupportedLanguageConstruct("a constexpr variable needs a value")
-            value = self.visit(node.value)
-            if not is_static(value):
-                raise TypeMismatchError("a constexpr variable takes a compile-time value, and this one is known at run time only")
-            self.assign(node.target, value if isinstance(value, (constexpr, tl_tuple)) else constexpr(value))
+            self.assign(node.target, self.compile_time(self.visit(node.value)))
             return
         if node.value is not None:
             value = self.visit(node.value)
@@ -68,7 +58,7 @@ class StatementGenerator(ExpressionGenerator):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         lhs = self.visit(node.target)
-        value = self.binary(node, node.op, lhs, self.visit(node.value))
+        value = self.binary(node, self.operator_of(node), lhs, self.visit(node.value))
         self.at(node)
         self.assign(node.target, self.run_time(value))
 
@@ -110,26 +100,14 @@ class StatementGenerator(ExpressionGenerator):
     def assign_item(self, target: ast.Subscript, value: Any) -> None:
         """``t[i] = value``: the name stands for a tuple with that item from here on."""
         whole, index = self.visit(target.value), self.visit(target.slice)
-        if isinstance(whole, Aggregate):
-            self.call(self.special(whole, "__setitem__"), [index, value], {})
-            return
-        if not isinstance(whole, tl_tuple):
-            raise UnsupportedLanguageConstruct("only names and items of tuples are assigned in kernels; tl.store writes memory")
-        items, at = list(whole.values), static_value(index) if is_static(index) else None
-        if not isinstance(at, int) or not -len(items) <= at < len(items):
-            raise TypeMismatchError(f"an item of a tuple of {len(items)} is assigned at a compile-time index within it, not at {index}")
-        items[at] = value
-        self.assign(target.value, tl_tuple(items, whole.fields))
+        made = self.with_item(whole, index, value)
+        if made is not whole:
+            self.assign(target.value, made)
 
     def assign_field(self, target: ast.Attribute, value: Any) -> None:
         """``self.x = …``, in a jit ``__init__`` of an aggregate."""
         instance = self.visit(target.value)
-        if not isinstance(instance, Aggregate):
-            raise UnsupportedLanguageConstruct("attributes are not assigned in kernels; only names are")
-        if self.frame.info.name != "__init__" or self.frame.start != self.builder.ip.block:
-            raise UnsupportedLanguageConstruct(f"the field {target.attr} of {type(instance).__name__} is assigned in __init__, outside branches and loops "
-                                               "known at run time; make a new instance instead")
-        setattr(instance, target.attr, value if instance.kind_of(target.attr) is constexpr else self.run_time(value))
+        self.assign_attribute(instance, target.attr, value, self.frame.info.name == "__init__" and self.frame.start == self.builder.ip.block)
 
     # -- the rest --------------------------------------------------------------------------------------------------
     def visit_Expr(self, node: ast.Expr) -> None:
