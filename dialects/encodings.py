@@ -193,10 +193,10 @@ def instruction_operand(row: MatrixOp, role: str, transposed: bool) -> tuple[Ope
     A transposed instruction computes Bᵀ·Aᵀ: the dot's A is its second operand, and its result is read with rows and
     columns exchanged; the tile is then row.n × row.m.
     """
-    m, n, k = row.m, row.n, row.k
+    m, n, a_k, b_k = row.m, row.n, row.k // row.a_pack, row.k // row.b_pack
     if not transposed:
-        return {"a": (row.a, m, k), "b": (row.b, k, n), "c": (row.c, m, n)}[role]
-    return {"a": (_transposed(row.b), n, k), "b": (_transposed(row.a), k, m), "c": (_transposed(row.c), n, m)}[role]
+        return {"a": (row.a, m, a_k), "b": (row.b, b_k, n), "c": (row.c, m, n)}[role]
+    return {"a": (_transposed(row.b), n, b_k), "b": (_transposed(row.a), a_k, m), "c": (_transposed(row.c), n, m)}[role]
 
 
 def native_k_width(row: MatrixOp) -> int:
@@ -249,13 +249,14 @@ def _matrix(shape: tuple[int, ...], encoding: Any, role: str, k_width: int) -> L
         repetition = [k_dim, 2 * rank - 3 - k_dim]
         native = native_k_width(row)
         if k_width > native:
-            ratio, total = k_width // native, row.k * (k_width // native)
+            tile_k = columns if role == "a" else rows
+            ratio, total = k_width // native, tile_k * (k_width // native)
             if log2(ratio) < 0 or 1 < shape[k_dim] < total:  # one element is what a broadcast repeats
                 raise ValueError(f"k_width {k_width} needs at least {total} elements along k; the operand has {shape[k_dim]}")
             while bases.covered[k_dim] < total:
                 bases.add("register", k_dim, 2)
             for name, vectors in bases.vectors.items():
-                bases.vectors[name] = [tuple(_deal_k(x, native, row.k, ratio) if i == k_dim else x for i, x in enumerate(v))
+                bases.vectors[name] = [tuple(_deal_k(x, native, tile_k, ratio) if i == k_dim else x for i, x in enumerate(v))
                                        for v in vectors]
     return bases.fit(shape, repetition + list(range(batch)))
 
@@ -335,7 +336,7 @@ def _instruction_tiles(shape: tuple[int, ...], encoding: Any) -> Mapping[tuple[i
                 for r, c in inside:
                     at = [i * steps[-2] + r, j * steps[-1] + c]
                     if k_dim is not None and ratio > 1:
-                        at[k_dim - rank] = _deal_k(at[k_dim - rank], native, row.k, ratio)
+                        at[k_dim - rank] = _deal_k(at[k_dim - rank], native, extents[k_dim], ratio)
                     flat = b * steps[0] % shape[0] if rank == 3 else 0
                     flat = (flat * shape[-2] + at[0] % shape[-2]) * shape[-1] + at[1] % shape[-1]
                     registers.append(by_element[flat])

@@ -34,7 +34,8 @@ class MatrixOp:
     name: unique over all targets, prefixed with the target ("toy.mma_m16n8k16_f16").
     a_type, b_type, c_type: MLIR spellings ("f16", "bf16", "f32", "i8", "i32", "f8E4M3FN", …); ``tf32`` for f32 data read as tf32.
     warp_size: lanes. intrinsic: what the target's ``mma`` hook emits (an LLVM intrinsic's name or assembly).
-    extra: target data, read by that target alone.
+    extra: target data, read by that target alone. a_pack, b_pack: numbers along k that an element of the operand's tensor holds (2: fp4 in
+    bytes); ``a`` and ``b`` are in such elements, ``k`` is in numbers.
     """
 
     name: str
@@ -50,6 +51,8 @@ class MatrixOp:
     warp_size: int
     intrinsic: str
     extra: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    a_pack: int = 1
+    b_pack: int = 1
 
 
 _rows: dict[str, MatrixOp] = {}

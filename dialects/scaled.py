@@ -38,6 +38,20 @@ def scale_shape(shape: Sequence[int], k_dim: int, group: int) -> list[int]:
     return [*shape[:-2], shape[-3 - k_dim], shape[k_dim] // group]
 
 
+def sizes(node: Any) -> tuple[int, int, int]:
+    """(M, N, K) of a ``tt.dot_scaled`` (a structure.Node), in numbers."""
+    from tilewright.dialects.analysis.structure import type_info
+
+    shape = unpacked(type_info(node.operands[0].type).shape or (), node.str_attr("a_format"), node.bool_attr("a_k_pack"), -1)
+    m, n = (type_info(node.results[0].type).shape or ())[-2:]
+    return m, n, shape[-1]
+
+
+def describe(node: Any) -> str:
+    """``tl.dot_scaled 64×64×128 of e2m1 and e4m3``: (M, N, K) and the operands' formats, for ``--explain``."""
+    return f"tl.dot_scaled {'×'.join(map(str, sizes(node)))} of {node.str_attr('a_format')} and {node.str_attr('b_format')}"
+
+
 def verify(op: Any) -> None:
     """Raises ValueError where a tt.dot_scaled's operands do not belong together."""
     from tilewright.dialects._mlir import ir

@@ -1,13 +1,14 @@
-"""Which ops are matrix products: ``tt.dot``, and those that a target makes of it and registers.
+"""Which ops are matrix products: ``tt.dot``, ``tt.dot_scaled``, and those that a target makes of them and registers.
 
 Every product has A and B as operands 0 and 1 (tensors, or memdescs where it reads shared memory itself), a tensor C as operand 2,
-and one result ``A @ B + C`` of C's type.
+and one result ``A @ B + C`` of C's type; scales, where it has any, come after these.
 """
 
 from __future__ import annotations
 
-TT_DOT = "tt.dot"
-_asynchronous: dict[str, bool] = {TT_DOT: False}
+# those that read their operands from registers, in the layouts of dot operands; tt.dot_scaled where the target has an instruction for it
+TT_DOTS = frozenset(("tt.dot", "tt.dot_scaled"))
+_asynchronous: dict[str, bool] = dict.fromkeys(TT_DOTS, False)
 
 
 def register_dot(name: str, asynchronous: bool = False) -> None:

@@ -178,7 +178,8 @@ def _fma_encoding(shape: tuple[int, ...], num_warps: int, warp_size: int) -> Any
                                   list(reversed(range(rank))))
 
 
-def _mma_encoding(row: MatrixOp, shape: tuple[int, ...], num_warps: int, all_along_m: bool, ctx: Any) -> Any:
+def mma_encoding(row: MatrixOp, shape: tuple[int, ...], num_warps: int, all_along_m: bool, ctx: Any) -> Any:
+    """The accumulator's ``#ttg.mma`` for a dot of ``shape``: warps share it so that each reads few operands."""
     transposed = is_transposed(row, ctx)
     tile_m, tile_n = _tiles(row, transposed)
     batches = []
@@ -245,7 +246,7 @@ def _rewrite(function: Function, dot: Node, in_chain: bool, fed: bool, ctx: Any)
     if row is None:
         encoding, k_width = _fma_encoding(c.shape, num_warps, ctx.warp_size), 0
     else:
-        encoding = _mma_encoding(row, c.shape, num_warps, in_chain, ctx)
+        encoding = mma_encoding(row, c.shape, num_warps, in_chain, ctx)
         k_width = native_k_width(row)
         if not fed:
             narrow = min(_loaded_bits(function, dot.operands[0]), _loaded_bits(function, dot.operands[1]))

@@ -19,6 +19,7 @@ from math import prod
 from typing import Any
 
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_rules import MEMORY_OPS
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.encodings import blocked_for
@@ -72,7 +73,7 @@ def _dot_operands(function: Function) -> dict[int, list[int]]:
     """The loads that feed dots (ids of nodes), and which dims of what they load are the dots' k."""
     found: dict[int, list[int]] = {}
     for node in function.nodes():
-        if node.name == "tt.dot":
+        if node.name in TT_DOTS:
             for i, v in enumerate(node.operands[:2]):
                 path = path_to_load(function, v)
                 if path is not None:
@@ -85,7 +86,7 @@ def _is_crowded(function: Function, threads: int, ctx: Any) -> bool:
     dim, so more loads, each with an address of its own: where little room is left those addresses would be spilled."""
     elements: dict[int, int] = {}
     for node in function.nodes():
-        if node.name == "tt.dot":
+        if node.name in TT_DOTS:
             elements[id(node.region)] = elements.get(id(node.region), 0) + prod(type_info(node.results[0].type).shape or ())
     return max(elements.values(), default=0) // threads * 4 > ctx.capabilities.registers_per_thread
 

@@ -15,6 +15,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
 from tilewright.dialects.analysis.call_graph import is_kernel, retype
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info, with_encoding
 from tilewright.dialects.encodings import default_blocked
 from tilewright.dialects.errors import TilewrightError
@@ -77,7 +78,7 @@ def _fix(function: Function, node: Node, default: _Defaults) -> None:
         needed = rules.backward(node, type_info(node.results[0].type).encoding)
         assert needed is not None
         convert_operand(function, node, 0, needed[0])
-    elif name == "tt.dot":
+    elif name in TT_DOTS:
         parent = type_info(node.results[0].type).encoding
         for i in (0, 1):
             convert_operand(function, node, i, ttg.DotOperandEncoding.of(i, parent))

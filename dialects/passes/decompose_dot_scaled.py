@@ -25,15 +25,19 @@ _NAN = 0x7FC00000
 
 
 def run(module: Any, ctx: PassContext) -> None:
-    """Before: tt, without encodings. After: no tt.dot_scaled, unless the target's ``capabilities.extra["keeps_dot_scaled"]`` (a function of
-    the op) holds it back for itself."""
-    keeps = ctx.capabilities.extra.get("keeps_dot_scaled")
+    """Before: tt, without encodings. After: no tt.dot_scaled but those that the target multiplies itself: where its
+    ``capabilities.extra["why_decomposed"]``, a function of the op and ``ctx``, gives None instead of a reason."""
+    refusal = ctx.capabilities.extra.get("why_decomposed")
     rows = {lookup(name).a_type for name in ctx.capabilities.matrix_ops}
     parts = not rows & {"tf32", "f32"} and "bf16" in rows
     for function in functions(module):
         for node in list(function.nodes()):
-            if node.name == "tt.dot_scaled" and not (keeps and keeps(node)):
-                _Rewriter(function, node, parts).rewrite()
+            if node.name == "tt.dot_scaled":
+                why = refusal(node, ctx) if refusal else f"{ctx.arch} has no matrix instruction for operands with scales"
+                if why is not None:
+                    rewriter = _Rewriter(function, node, parts)
+                    ctx.explain(node.op, scaled.describe(node), f"tl.dot of {rewriter.to}, operands times scales rounded to it", why)
+                    rewriter.rewrite()
 
 
 class _Rewriter:
@@ -43,6 +47,11 @@ class _Rewriter:
         self.function, self.node, self.parts = function, node, parts
         self.i1, self.i8, self.i32 = (ir.IntegerType.get_signless(w) for w in (1, 8, 32))
         self.f32 = ir.F32Type.get()
+        present = node.ints_attr("operandSegmentSizes")
+        rest = list(node.operands[3:])
+        self.scale_of = [rest.pop(0) if present[3 + i] else None for i in range(2)]
+        self.formats = [node.str_attr("a_format"), node.str_attr("b_format")]
+        self.to = scaled.compute_format(*self.formats, scaled=any(s is not None for s in self.scale_of))
 
     # -- ops
     def op(self, name: str, element: Any, shape: Sequence[int], *operands: Any, **attributes: Any) -> Any:
@@ -122,12 +131,7 @@ class _Rewriter:
         return "tf32" if not self.parts else "bf16x6" if list(formats) == ["fp16", "fp16"] else "bf16x3"
 
     def rewrite(self) -> None:
-        node = self.node
-        present = node.ints_attr("operandSegmentSizes")
-        rest = list(node.operands[3:])
-        scales = [rest.pop(0) if present[3 + i] else None for i in range(2)]
-        formats = [node.str_attr("a_format"), node.str_attr("b_format")]
-        to = scaled.compute_format(formats[0], formats[1], scaled=any(s is not None for s in scales))
+        node, scales, formats, to = self.node, self.scale_of, self.formats, self.to
         element = ir.Type.parse(to)
         operands = []
         for i in range(2):

@@ -28,6 +28,7 @@ from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_cost import conversion_kind
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, erase_dead, functions, type_info
@@ -264,7 +265,7 @@ def run(module: Any, ctx: Any) -> None:
         values: dict[Any, None] = {}  # in order, once each
         for node in function.nodes():
             # conversions too: what is computed from them in the operand's layout (split_dot.py) uses them
-            for v in node.operands[:2] if node.name == "tt.dot" else node.results if node.name == "ttg.convert_layout" else ():
+            for v in node.operands[:2] if node.name in TT_DOTS else node.results if node.name == "ttg.convert_layout" else ():
                 if isinstance(type_info(v.type).encoding, ttg.DotOperandEncoding):
                     values[v] = None
         changed = False

@@ -13,6 +13,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import layout_rules as rules
 from tilewright.dialects.analysis.call_graph import callee_of, calls_of, name_of
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.encodings import downcast, integer, num_warps_of, to_linear_layout
 from tilewright.dialects.errors import InternalCompilerError
@@ -79,7 +80,7 @@ def check(node: Node) -> None:
             return
         if wanted is None or not all(rules.same_layout(t.shape or (), wanted, t.encoding) for t in results):
             _fail(node, "the result's layout is the operand's with no element moved")
-    elif name == "tt.dot":
+    elif name in TT_DOTS:
         c, result = operands[2], results[0]
         if c.encoding != result.encoding:
             _fail(node, "c and the result have one encoding")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from tilewright.dialects.errors import UnsupportedArchError
 from tilewright.dialects.shared_model import SharedModel
@@ -52,11 +53,17 @@ def resolve_arch(arch: int | str) -> str:
     return name
 
 
+def _why_decomposed(node: Any, ctx: Any) -> str | None:
+    from tilewright.targets.amd.scaled_dots import why_decomposed
+
+    return why_decomposed(node, ctx)
+
+
 def capabilities(arch: str) -> Capabilities:
     """What the shared passes may use on ``arch``. No async copies: loads are prefetched through registers."""
     name = resolve_arch(arch)
     facts = _ARCHS[name]
     return Capabilities(arch=name, warp_size=facts.warp_size, max_shared_bytes=facts.lds_bytes, registers_per_thread=facts.vgprs,
                         matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8,
-                        extra={"fed_rows": fed_rows(name), "shared_model": _SHARED[name], "operand_bits": 128,
+                        extra={**({"why_decomposed": _why_decomposed} if name == "gfx950" else {}), "fed_rows": fed_rows(name), "shared_model": _SHARED[name], "operand_bits": 128,
                                "operand_run_bits": 128 if facts.warp_size == 32 else 64})

@@ -94,6 +94,26 @@ def _wmma(archs: str, a_type: str, c_type: str, intrinsic: str, operands: str, e
                     MappingProxyType(extra))
 
 
+def _scaled_operand(size: int, k: int, bits: int) -> tuple[list[int], list[int]]:
+    """k of an operand's elements in registers and by the lane's groups l // size, where scales count. 8 bits: two runs of 16, the second behind the
+    first ones of all groups, k = 16·(l // size) + j % 16 + 16·(64/size)·(j // 16); fp4, in bytes of two: one run, 16·(l // size) + j."""
+    groups = 64 // size
+    return [1, 2, 4, 8] + ([16 * groups] if bits == 8 else []), _steps(16, _log2(groups))
+
+
+def _scaled(size: int, k: int, a: tuple[str, int, int], b: tuple[str, int, int]) -> MatrixOp:
+    """The f8f6f4 instruction with scales; ``a``, ``b``: (format, its number, bits). A lane's byte of scales is row l % size's, of the 32 numbers from
+    k = 32·(l // size) on, for all formats alike."""
+    index = _steps(1, _log2(size))
+    (a_regs, a_lanes), (b_regs, b_lanes) = (_scaled_operand(size, k, x[2]) for x in (a, b))
+    words = [f"v{k * size // 64 * x[2] // 32}i32" for x in (a, b)]
+    extra = {"archs": ("gfx950",), "form": "scaled", "operands": tuple(words), "element": "", "precision": "", "formats": (a[1], b[1]), "fed": False}
+    return MatrixOp(f"amd.mfma_scale_{size}x{size}x{k}_{a[0]}_{b[0]}", size, size, k, a[0], b[0], "f32",
+                    OperandBases(_col(a_regs), _row(index) + _col(a_lanes)), OperandBases(_row(b_regs), _col(index) + _row(b_lanes)),
+                    _mfma_layouts(size, k)[2], 64, f"llvm.amdgcn.mfma.scale.f32.{size}x{size}x{k}.f8f6f4.{words[0]}.{words[1]}",
+                    MappingProxyType(extra), 8 // a[2], 8 // b[2])
+
+
 def _fed(row: MatrixOp) -> MatrixOp | None:
     """The row's instruction with the k order of its own accumulator; None where it has that already, or cannot (gfx11, whose lanes hold
     twice as much of an operand as of an accumulator)."""
@@ -148,6 +168,11 @@ _PLAIN: tuple[MatrixOp, ...] = (
 )
 _FED: tuple[tuple[MatrixOp, MatrixOp], ...] = tuple((row, fed) for row, fed in ((row, _fed(row)) for row in _PLAIN) if fed is not None)
 MATRIX_OPS: tuple[MatrixOp, ...] = _PLAIN + tuple(fed for _, fed in _FED)
+
+
+# of tl.dot_scaled: types are its formats; cbsz and blgp number them (CDNA 4 manual, 7.1.5)
+_FORMATS = (("e4m3", 0, 8), ("e5m2", 1, 8), ("e2m1", 4, 4))
+SCALED_OPS: tuple[MatrixOp, ...] = tuple(_scaled(size, k, a, b) for size, k in ((32, 64), (16, 128)) for a in _FORMATS for b in _FORMATS)
 
 
 def rows_for(arch: str) -> tuple[MatrixOp, ...]:

@@ -11,6 +11,7 @@ from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.options import check_options
 
 LOADS_TO_LDS = ("gfx950",)  # have loads to LDS of 16 bytes a lane
+SCALES = ("gfx950",)  # has matrix instructions for operands with scales
 TAKES_TURNS = ("gfx942", "gfx950")
 _PASSES = "tilewright.targets.amd.passes"
 
@@ -28,6 +29,8 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         Stage("amdgcn", (), _to_amdgcn, is_source=False),
         Stage("hsaco", (), _to_hsaco),
     ))
+    if arch in SCALES:
+        stages = stages.insert_before("accelerate_dot", lazy_pass("accelerate_dot_scaled", f"{_PASSES}.accelerate_dot_scaled:run"))
     if options.matrix_instr_nonkdim or options.kpack != 1:
         stages = stages.insert_before("accelerate_dot", lazy_pass("apply_matrix_options", f"{_PASSES}.apply_matrix_options:run"))
     if options.buffer_ops:
@@ -40,6 +43,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     if options.buffer_ops and options.async_copy and arch in LOADS_TO_LDS:
         stages = stages.insert_before("pipeline_loops", lazy_pass("direct_to_lds", f"{_PASSES}.direct_to_lds:run"))
         stages = stages.insert_after("insert_barriers", lazy_pass("convert_copies", f"{_PASSES}.convert_to_buffer_ops:run_copies"))
+    stages = stages.insert_before("pipeline_loops", lazy_pass("double_buffer", f"{_PASSES}.double_buffer:run"))
     stages = stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
     stages = stages.insert_before("lower_to_llvm", lazy_pass("add_report_buffer", f"{_PASSES}.add_report_buffer:run"))
     return stages.insert_after("order_shared_accesses", lazy_pass("fit_registers", f"{_PASSES}.fit_registers:run"))

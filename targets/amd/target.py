@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.targets.amd.capabilities import ARCHS, capabilities, resolve_arch
 from tilewright.targets.amd.knobs import KNOBS
 from tilewright.targets.amd.language import LANGUAGE
-from tilewright.targets.amd.matrix_ops import MATRIX_OPS
+from tilewright.targets.amd.matrix_ops import MATRIX_OPS, SCALED_OPS
 from tilewright.targets.amd.options import AmdOptions
 from tilewright.targets.amd.pipeline import pipeline
 from tilewright.targets.amd.probe import probe
@@ -41,9 +41,9 @@ def _dialects() -> tuple[Any, ...]:
 
 
 def _lowerings() -> Mapping[str, Callable[..., Any]]:
-    from tilewright.targets.amd import lower_buffer_ops, lower_math
+    from tilewright.targets.amd import lower_buffer_ops, lower_dot_scaled, lower_math
 
-    return {**lower_math.LOWERINGS, **lower_buffer_ops.LOWERINGS}
+    return {**lower_math.LOWERINGS, **lower_buffer_ops.LOWERINGS, **lower_dot_scaled.LOWERINGS}
 
 
 def _fingerprint() -> str:
@@ -71,7 +71,7 @@ TARGET = TargetPlugin(
     fingerprint=_fingerprint,
     binary_stage="hsaco",
     source_stage="amdgcn",
-    matrix_ops=lambda: MATRIX_OPS,
+    matrix_ops=lambda: MATRIX_OPS + SCALED_OPS,
     dialects=_dialects,
     lowerings=_lowerings,
     hooks=_hooks,

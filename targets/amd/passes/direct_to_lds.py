@@ -18,6 +18,7 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.call_graph import has_calls
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_rules import transposed
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info, with_encoding
 from tilewright.dialects.encodings import linear_encoding, permuted_shared, to_linear_layout
@@ -51,7 +52,7 @@ def run(module: Any, ctx: PassContext) -> None:
 def _loads(function: Function) -> Iterator[tuple[Node, Node]]:
     """Loads directly in a loop with dots that do nothing but fill a buffer."""
     for loop in function.nodes():
-        if loop.name != "scf.for" or not any(n.name == "tt.dot" for n in loop.regions[0].ops):
+        if loop.name != "scf.for" or not any(n.name in TT_DOTS for n in loop.regions[0].ops):
             continue
         for node in loop.regions[0].ops:
             if node.name == "tt.load" and not node.bool_attr("is_volatile"):

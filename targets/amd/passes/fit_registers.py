@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis import structure
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, erase_dead, functions, region_ancestor, type_info
 from tilewright.dialects.lowering.context import REST_READS_ANEW, ROUNDS_READ_ANEW
@@ -100,7 +101,7 @@ def _fit(function: Function, loop: Node, ctx: PassContext) -> bool:
     most = limit(ctx.warp_size, ctx.num_warps) - OTHERS
     room = ctx.capabilities.max_shared_bytes * 3 // 4 - sum(_bytes(n) for n in loop.walk() if n.name == "ttg.local_alloc" and n.operands)
     found: dict[Any, tuple[Node, Node]] = {}
-    for dot in [n for n in loop.walk() if n.name == "tt.dot"]:
+    for dot in [n for n in loop.walk() if n.name in TT_DOTS]:
         for value in dot.operands[:2]:
             load = function.def_node(value)
             if load is None or load.name != "ttg.local_load" or region_ancestor(load, loop.regions[0]) is not None:
@@ -121,7 +122,7 @@ def _fit(function: Function, loop: Node, ctx: PassContext) -> bool:
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
     for function in functions(module):
-        loops = [n for n in function.nodes() if n.name == "scf.for" and any(d.name == "tt.dot" for d in n.regions[0].ops)]
+        loops = [n for n in function.nodes() if n.name == "scf.for" and any(d.name in TT_DOTS for d in n.regions[0].ops)]
         if any([_fit(function, loop, ctx) for loop in loops]):
             erase_dead(function)
         if ctx.options.addresses_anew:

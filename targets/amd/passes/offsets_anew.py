@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.dialects import encodings, ttg
 from tilewright.dialects.analysis import structure
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, erase_dead, functions, region_ancestor, type_info
 from tilewright.dialects.pipeline import PassContext
@@ -73,7 +74,7 @@ def _make_again(function: Function, loop: Node, node: Node) -> None:
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
     for function in functions(module):
-        for loop in [n for n in function.nodes() if n.name == "scf.for" and any(d.name == "tt.dot" for d in n.regions[0].ops)]:
+        for loop in [n for n in function.nodes() if n.name == "scf.for" and any(d.name in TT_DOTS for d in n.regions[0].ops)]:
             for node in [n for n in loop.regions[0].ops if n.name in _OFFSETS]:
                 _make_again(function, loop, node)
         erase_dead(function)

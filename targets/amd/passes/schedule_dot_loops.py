@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.pipeline import PassContext
@@ -27,7 +28,7 @@ def run(module: Any, ctx: PassContext) -> None:
     hints = ctx.options.schedule_hint.split(",")
     for function in functions(module):
         for loop in [n for n in function.nodes() if n.name == "scf.for"]:
-            dots = [n for n in loop.regions[0].ops if n.name == "tt.dot"]
+            dots = [n for n in loop.regions[0].ops if n.name in TT_DOTS]
             if not dots or any(n.name in ("scf.for", "scf.if", "scf.while", "func.call", "amdg.setprio") for n in loop.regions[0].ops):
                 continue
             if _chained(function, loop, dots):
@@ -64,7 +65,7 @@ def _fits(loop: Node, ctx: PassContext) -> bool:
     """Whether a wave's accumulators, all operands of a round, and what is loaded ahead leave as many waves as LDS does."""
     words = _BESIDES
     for node in loop.regions[0].ops:
-        if node.name in ("tt.dot", "ttg.local_load", "amdg.buffer_load", "tt.load"):
+        if node.name in (*TT_DOTS, "ttg.local_load", "amdg.buffer_load", "tt.load"):
             info = type_info(node.results[0].type)
             if info.shape is not None:
                 words += registers(info.shape, info.encoding) * max(8, info.bits) // 32

@@ -49,7 +49,7 @@ def test_a_target_may_keep_it():
     with mlir_context():
         module = ir.Module.parse(text())
         ctx = context()
-        ctx.capabilities = replace(ctx.capabilities, extra={"keeps_dot_scaled": lambda node: node.str_attr("a_format") == "e4m3"})
+        ctx.capabilities = replace(ctx.capabilities, extra={"why_decomposed": lambda node, ctx: None if node.str_attr("a_format") == "e4m3" else "other"})
         decompose_dot_scaled.run(module, ctx)
         assert "tt.dot_scaled" in str(module)
 
