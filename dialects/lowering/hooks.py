@@ -8,11 +8,23 @@ Defaults are plain LLVM; a method that raises NotImplementedError must be given 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.matrix_ops import MatrixOp
+
+
+@dataclass(frozen=True)
+class PrintedValues:
+    """What one thread prints of one operand of device_print: ``values`` (integers, f32, f64 or pointers), each with its coordinates (i32, one a
+    dim of the tile's ``shape``; scalars have none)."""
+
+    values: Sequence[Any]
+    signed: bool
+    shape: tuple[int, ...]
+    indices: Sequence[Sequence[Any]]
 
 
 class TargetHooks:
@@ -87,8 +99,9 @@ class TargetHooks:
         """Stop the kernel: some thread's assertion does not hold."""
         b.op("llvm.intr.trap")
 
-    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
-        """Print ``values``, a list of registers each, from every thread; one ``is_signed`` a value."""
+    def print_values(self, b: Any, text: str, hex: bool, printed: PrintedValues | None) -> None:
+        """Print a line of each value from the threads that come here, as dialects/prints.py has them: ``text`` stands between index and value.
+        None: ``text`` alone."""
         raise UnsupportedOnTargetError("device_print is not supported on this target; run the kernel with TILEWRIGHT_INTERPRET=1, "
                                        "or store the values to a buffer")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.lower_math import MathFunction, lookup
 from tilewright.dialects.lowering.context import READ_ANEW
 from tilewright.dialects.lowering.elementwise import map_registers
+from tilewright.dialects.lowering.hooks import PrintedValues
 from tilewright.dialects.lowering.registry import lowers
+from tilewright.dialects.prints import operand_text
 
 
 def _integer(op: Any, name: str) -> int:
@@ -128,5 +131,28 @@ def lower_assert(ctx: Any, op: Any) -> None:
 
 @lowers("tt.print")
 def lower_print(ctx: Any, op: Any) -> None:
-    ctx.hooks.print_values(ctx.b, ir.StringAttr(op.attributes["prefix"]).value, bool(ir.BoolAttr(op.attributes["hex"]).value),
-                           list(ir.DenseI32ArrayAttr(op.attributes["is_signed"])), ctx.operands(op))
+    """Each element is printed by one of the threads that hold it, from one of its registers."""
+    b, prefix, as_hex = ctx.b, ir.StringAttr(op.attributes["prefix"]).value, bool(ir.BoolAttr(op.attributes["hex"]).value)
+    first = ctx.indices.bits_are_zero(ctx.num_threads - 1)
+    if not len(op.operands):
+        b.if_then(first, lambda: ctx.hooks.print_values(b, prefix, as_hex, None))
+        return
+    signs = list(ir.DenseI32ArrayAttr(op.attributes["is_signed"]))
+    for k, (value, signed) in enumerate(zip(op.operands, signs)):
+        text, registers, owner = operand_text(prefix, k, len(signs)), ctx.get(value), first
+        if isinstance(value.type, ir.RankedTensorType):
+            layout = ctx.layout_of(value)
+            copies = layout.free_variable_masks().get("register", 0)
+            own, indices, owner = [r for r in range(len(registers)) if not r & copies], ctx.indices.elements(layout), ctx.indices.owner(layout)
+            printed = PrintedValues([registers[r] for r in own], bool(signed), tuple(value.type.shape), [indices[r] for r in own])
+        else:
+            printed = PrintedValues(registers, bool(signed), (), [()])
+        _where(b, owner, partial(ctx.hooks.print_values, b, text, as_hex, printed))
+
+
+def _where(b: Any, condition: Any, build: Any) -> None:
+    """``build()`` under a condition, or always where that is None."""
+    if condition is None:
+        build()
+    else:
+        b.if_then(condition, build)

@@ -122,7 +122,11 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: bool = False, _semantic: Any = None) -> None:
-    """Print ``prefix`` (a string) and tensors from every program at run time.
+    """Print each element of the tensors once a program at run time: ``pid (x, y, z) idx (i, j) prefix: value``.
+
+    ``prefix``: a compile-time string of printable ASCII; without tensors it is printed alone. ``args``: tensors, scalars and numbers; of several each line
+    says ``(operand k)``. ``hex``: in hexadecimal, of floats their bits. Lines of different programs and elements come in any order; on a GPU they come
+    when the kernel has ended, and a buffer that is full loses lines. Raises TypeMismatchError for a prefix that is no such string.
 
     Types: any.
 

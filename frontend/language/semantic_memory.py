@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.dialects import prints
 from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError
 from tilewright.language import dtypes as t
 from tilewright.language.const import unwrap
@@ -206,9 +208,22 @@ class MemorySemantic(ArithmeticSemantic):
         self.builder.create("tt.debug_barrier", [], [], {})
 
     def device_print(self, prefix: str, values: Sequence[Any], hex: bool) -> None:
-        tensors = [self.to_tensor(v) for v in values]
+        strange = next((c for c in prefix if c not in string.printable), None)
+        if strange is not None:
+            raise TypeMismatchError(f"the prefix of device_print is printable ASCII text; found {strange!r} in {prefix!r}")
+        tensors = [self._printable(self.to_tensor(v), bool(hex)) for v in values]
         self.builder.create("tt.print", [v.handle for v in tensors], [],
-                            {"prefix": prefix, "hex": bool(hex), "is_signed": [int(v.type.scalar.is_int_signed()) for v in tensors]})
+                            {"prefix": prints.prefix_text(prefix, bool(tensors)), "hex": bool(hex),
+                             "is_signed": [int(v.type.scalar.is_int_signed()) for v in tensors]})
+
+    def _printable(self, value: tensor, hex: bool) -> tensor:
+        """As targets print it: of floats the bits in hexadecimal, else fp32 or fp64."""
+        scalar = value.type.scalar
+        if not scalar.is_floating():
+            return value
+        if hex:
+            return self.bitcast(value, getattr(t, f"uint{scalar.primitive_bitwidth}"))
+        return value if scalar in (t.float32, t.float64) else self.cast(value, t.float32)
 
     def device_assert(self, cond: Any, message: str, mask: Any = None) -> None:
         """Only where the option ``debug`` is on."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.builder import Builder
+from tilewright.dialects import prints
 from tilewright.runtime import interpreter_descriptors
 from tilewright.runtime.interpreter_memory import (
     InterpreterError,
@@ -241,14 +242,17 @@ def _nothing(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], att
 
 
 def _print(b: NumpyBuilder, operands: Sequence[Any], types: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
-    for o, signed in zip(operands, attrs.get("is_signed") or [1] * len(operands)):
-        data = o.data
-        if data.dtype.kind == "i" and (not signed or attrs.get("hex")):  # integers are held signed
-            data = _unsigned(data)
-        text = np.array2string(np.vectorize(hex)(data) if attrs.get("hex") and data.dtype.kind in "iu" else data, max_line_width=1 << 20)
-        print(f"pid {b.program}{attrs.get('prefix', '')}{text}")
     if not operands:
-        print(f"pid {b.program}{attrs.get('prefix', '')}")
+        print(prints.line(b.program, attrs["prefix"]))
+    for k, (o, signed) in enumerate(zip(operands, attrs["is_signed"])):
+        assert o is not None
+        name, data = scalar_name(o.type), np.ravel(o.data)
+        kind = "p" if name == "ptr" else "f" if data.dtype.kind == "f" else "i" if signed else "u"
+        raw = data.astype(np.float64).view(np.uint64) if kind == "f" else data
+        bits = 64 if kind in "fp" else 1 if name == "int1" else data.dtype.itemsize * 8
+        text = prints.operand_text(attrs["prefix"], k, len(operands))
+        for i, value in enumerate(raw):
+            print(prints.line(b.program, text, shape_of(o.type), i, prints.value_text(kind, bits, attrs["hex"], int(value))))
     return []
 
 

@@ -9,7 +9,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.dialects.lowering.atomics import compare_and_swap_loop
 from tilewright.dialects.lowering.builder import ORDERINGS
-from tilewright.dialects.lowering.hooks import TargetHooks
+from tilewright.dialects.lowering.hooks import PrintedValues, TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.targets.amd import lower_reports
 from tilewright.targets.amd.buffers import waitcnt
@@ -145,8 +145,8 @@ class AmdHooks(TargetHooks):
         if self.has_reports:
             metadata["reports"] = self.reports
 
-    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
-        lower_reports.print_values(self, b, prefix, hex, is_signed, values)
+    def print_values(self, b: Any, text: str, hex: bool, printed: PrintedValues | None) -> None:
+        lower_reports.print_values(self, b, text, hex, printed)
 
     def assert_failed(self, b: Any, message: str) -> None:
         lower_reports.assert_failed(self, b, message)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tilewright.dialects import prints
 from tilewright.dialects.errors import ArgumentError, DeviceAssertionError
 
 _FORMATS = {"i1": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
@@ -48,16 +49,18 @@ def _scratch(size: int) -> int:
 def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) -> None:
     import numpy as np
 
-    table = _running[threading.get_ident()][0]
-    as_hex, name = table[kind].startswith("hex "), table[kind].split()[-1]
-    dtype = {"i1": "i1", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "f16": "f2", "f32": "f4", "f64": "f8"}[name.removeprefix("u")]
-    if name.startswith("u"):
-        dtype = "u" + dtype[1:]
-    size = np.dtype(dtype).itemsize * count
-    values = np.frombuffer(bytearray(ctypes.string_at(data, size)), dtype)
-    shown = [hex(int(v) & ((1 << 8 * values.itemsize) - 1)) for v in values] if as_hex else values.tolist()
-    # one write with its end: print writes that apart, and another thread's line may come between
-    sys.stdout.write(f"pid ({x}, {y}, {z}){table[text]}{shown[0] if count == 1 else shown if count else ''}\n")
+    table, program = _running[threading.get_ident()][0], (x, y, z)
+    if not count:
+        lines = [prints.line(program, table[text])]
+    else:
+        as_hex, letter, bits, stored, *shape = table[kind].split()
+        sizes, width = tuple(map(int, shape)), int(stored) // 8
+        raw = np.frombuffer(ctypes.string_at(data, width * count), f"{'f' if letter == 'f' else 'u'}{width}")
+        if letter == "f":
+            raw, bits = raw.astype(np.float64).view(np.uint64), "64"
+        lines = [prints.line(program, table[text], sizes, i, prints.value_text(letter, int(bits), as_hex == "1", int(v))) for i, v in enumerate(raw)]
+    # one write with their ends: print writes those apart, and another thread's line may come between
+    sys.stdout.write("".join(f"{shown}\n" for shown in lines))
     sys.stdout.flush()
 
 

@@ -6,6 +6,7 @@ is a function ``(lowering, op) -> list of values``, one a result, registered by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.errors import CompilationError, UnsupportedOnTargetError
 from tilewright.dialects.pass_runner import error_at, place_of
+from tilewright.dialects.prints import operand_text
 from tilewright.targets.cpu.loop_builder import VECTOR_LANES, LoopBuilder
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of, emit, from_storage, to_storage
 from tilewright.targets.cpu.tiles import Arena, Buffer, Lazy, Tile, fill, materialise, width
@@ -328,28 +330,29 @@ def _pointee_storage(b: LoopBuilder, pointer: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- print, assert
 @lowers("tt.print")
 def print_(lo: TileLowering, op: Any) -> list[Any]:
-    """Calls ``tilewright_cpu_print(message, x, y, z, count, kind, data)``; kinds are the storage types' names."""
+    """Calls ``tilewright_cpu_print(message, x, y, z, count, kind, data)`` once an operand. ``kind``, a text: whether in hexadecimal, the kind of
+    dialects/prints, the bits that count and those stored, the shape; with a count of 0 the message is all."""
     b = lo.b
     lo.declare_callback("tilewright_cpu_print", [b.i32] * 6 + [b.ptr])
     prefix = ir.StringAttr(op.attributes["prefix"]).value
     as_hex = ir.BoolAttr(op.attributes["hex"]).value
     if not len(op.operands):
         nothing = lo.arena.take([1], b.i8, wide=True)
-        b.op("func.call", [lo.message(prefix), *lo.program, b.const(b.i32, 0), lo.message("i8"), nothing.ptr], [],
+        b.op("func.call", [lo.message(prefix), *lo.program, b.const(b.i32, 0), lo.message(""), nothing.ptr], [],
              {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_print")})
-    for value, signed in zip(op.operands, ir.DenseI32ArrayAttr(op.attributes["is_signed"])):
+    signs = list(ir.DenseI32ArrayAttr(op.attributes["is_signed"]))
+    for k, (value, signed) in enumerate(zip(op.operands, signs)):
         held = lo.env[value]
         element = element_of(value.type)
+        shape = tuple(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else ()
         tile = held if isinstance(held, Tile) else Lazy(lo.b, [1], element, lambda _index, _n, h=held: h)  # type: ignore[misc]
         buffer = lo.arena.take(tile.shape, element, wide=True)
         fill(b, buffer, tile)
-        count = 1
-        for s in tile.shape:
-            count *= s
-        text = lo.message(prefix)
-        stored = str(buffer.stored)
-        kind = lo.message(f"{'hex ' if as_hex else ''}{'u' if stored.startswith('i') and not signed else ''}{stored}")
-        b.op("func.call", [text, *lo.program, b.const(b.i32, count), kind, buffer.ptr], [], {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_print")})
+        stored, name = str(buffer.stored), str(element)
+        letter = "p" if name.startswith("!tt.ptr") else "f" if stored.startswith("f") else "i" if signed else "u"
+        kind = lo.message(f"{int(as_hex)} {letter} {1 if name == 'i1' else int(stored[1:])} {int(stored[1:])} {' '.join(map(str, shape))}")
+        b.op("func.call", [lo.message(operand_text(prefix, k, len(signs))), *lo.program, b.const(b.i32, math.prod(shape)), kind, buffer.ptr], [],
+             {"callee": ir.FlatSymbolRefAttr.get("tilewright_cpu_print")})
     return []
 
 

@@ -6,10 +6,11 @@ takes a format and a buffer of promoted arguments (int or 64-bit integers, doubl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tilewright.dialects._mlir import ir, llvm
+from tilewright.dialects.lowering.hooks import PrintedValues
+from tilewright.dialects.prints import widths
 
 
 def _module_of(b: Any) -> Any:
@@ -57,20 +58,22 @@ def _promoted(b: Any, value: Any, signed: bool) -> tuple[Any, str, str]:
         return value, "%d" if signed else "%u", f"0x%0{max(1, t.width // 4)}x"
     if t != b.t_f64:
         value = b.fpext(value, b.t_f64)
-    return value, "%f", "%a"
+    # a NaN is printed without its sign, as elsewhere
+    value = b.select(b.fcmp("uno", value, value), b.const(b.t_f64, float("nan")), value)
+    return value, "%f", "%f"
 
 
-def print_values(hooks: Any, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
-    """One line a register of every thread: ``pid (x, y, z) thread t prefix value``; just the prefix where there is no value."""
-    thread, pids = hooks.thread_id(b), [hooks.program_id(b, axis) for axis in range(3)]
-    where = "pid (%u, %u, %u) thread %u "
-    escaped = prefix.replace("%", "%%")
-    if not values:
-        _printf(b, f"{where}{escaped}\n", [*pids, thread])
-    for registers, signed in zip(values, is_signed):
-        for register in registers:
-            value, decimal, hexadecimal = _promoted(b, register, bool(signed))
-            _printf(b, f"{where}{escaped}{hexadecimal if hex else decimal}\n", [*pids, thread, value])
+def print_values(hooks: Any, b: Any, text: str, hex: bool, printed: PrintedValues | None) -> None:
+    """One line a value: ``pid (x, y, z) idx (i, j)``, the text and the value; without values the text alone."""
+    pids = [hooks.program_id(b, axis) for axis in range(3)]
+    escaped = text.replace("%", "%%")
+    if printed is None:
+        _printf(b, f"pid (%u, %u, %u){escaped}\n", pids)
+        return
+    index = ", ".join(f"%{width}u" for width in widths(printed.shape))
+    for value, at in zip(printed.values, printed.indices):
+        value, decimal, hexadecimal = _promoted(b, value, printed.signed and not hex)
+        _printf(b, f"pid (%u, %u, %u) idx ({index}){escaped}{hexadecimal if hex else decimal}\n", [*pids, *at, value])
 
 
 def _printf(b: Any, text: str, values: list[Any]) -> None:

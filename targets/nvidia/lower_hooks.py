@@ -16,7 +16,7 @@ from tilewright.dialects._mlir import ir, llvm
 from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError
 from tilewright.dialects.lowering.atomics import compare_and_swap_loop
 from tilewright.dialects.lowering.conversions import f32_to_bf16
-from tilewright.dialects.lowering.hooks import TargetHooks
+from tilewright.dialects.lowering.hooks import PrintedValues, TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.dialects.pass_runner import place_of
 from tilewright.targets.nvidia.emit import ASM_MARK
@@ -128,10 +128,10 @@ class NvidiaHooks(TargetHooks):
         return 16 if letter == "h" else 32
 
     # ------------------------------------------------------------------------------------------- printing, asserting
-    def print_values(self, b: Any, prefix: str, hex: bool, is_signed: Sequence[int], values: Sequence[Sequence[Any]]) -> None:
+    def print_values(self, b: Any, text: str, hex: bool, printed: PrintedValues | None) -> None:
         from tilewright.targets.nvidia import lower_debug
 
-        lower_debug.print_values(self, b, prefix, hex, is_signed, values)
+        lower_debug.print_values(self, b, text, hex, printed)
 
     def assert_failed(self, b: Any, message: str) -> None:
         from tilewright.targets.nvidia import lower_debug

@@ -265,6 +265,7 @@ CASES = [
     ('tl.device_print(C, n)', TypeMismatchError, 'device_print takes a string first, then tensors'),
     ('tl.device_print("a", p=3)', TypeMismatchError, "device_print() got an unexpected keyword argument 'p'"),
     ('tl.device_print("a", "b")', TypeMismatchError, "'b' of Python type str cannot be a tensor"),
+    ('tl.device_print("a\\0b", n)', TypeMismatchError, "printable ASCII text; found '\\x00'"),
     ('tl.device_print("a", n, hex=n)', TypeMismatchError, 'the value of a tensor is known at run time only', COMPILED),
     ('tl.static_assert()', TypeMismatchError, 'static_assert() missing 1 required positional argument'),
     ('tl.static_assert(True, "a", "b")', TypeMismatchError, "static_assert() got multiple values for argument '_semantic'"),

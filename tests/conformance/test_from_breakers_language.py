@@ -129,5 +129,5 @@ def test_called_functions_print_and_assert(capfd):
     assert out["o"].tolist() == [4, 14]
     text = capfd.readouterr().out
     for value in (1, 2, 3, 11, 12, 13):
-        assert re.search(rf"inner {value}\b|inner \[{value}\]", text), text
+        assert len(re.findall(rf"idx \(\) inner: {value}$", text, re.M)) == 1, text
     assert_stops(lambda: run(kernel, {"o": poisoned("int32", 2), "n": 6}, (2,), debug=True), "inner limit", capfd)

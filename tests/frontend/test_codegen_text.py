@@ -89,7 +89,7 @@ a, b = tl.inline_asm_elementwise("two", "=r,=r,r", [i], dtype=(tl.int32, tl.floa
 tl.store(p + i, r + a + b)
 """
     got = text(body, {"p": "*fp32", "n": "u32"}, options=SimpleNamespace(debug=True))
-    assert 'prefix = "x"' in got and "is_signed = array<i32: 1, 0>" in got and "hex = true" in got
+    assert 'prefix = " x: "' in got and "is_signed = array<i32: 1, 0>" in got and "hex = true" in got
     assert 'message = "n is positive"' in got and 'asm_string = "two"' in got and "-> (tensor<16xi32>, tensor<16xf32>)" in got
     assert "tt.assert" not in text(body, {"p": "*fp32", "n": "u32"})
 

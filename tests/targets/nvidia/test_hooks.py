@@ -5,6 +5,7 @@ import pytest
 from nvidia_harness import Kernel, elementwise, random
 
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.lowering.hooks import PrintedValues
 from tilewright.dialects.simt import SimtError
 from tilewright.targets.nvidia.emit import ptxas
 
@@ -197,9 +198,9 @@ def test_async_copy(size, cache, opcode, wait):
 
 def test_print_and_assert():
     def body(b, h, tid, args):
-        h.print_values(b, "50% x: ", False, [1, 0, 1], [[b.sub(tid, b.i32(1))], [b.zext(tid, b.t_i64)], [b.const(b.t_f16, 1.5)]])
-        h.print_values(b, "h ", True, [0], [[tid]])
-        h.print_values(b, "here", False, [], [])
+        h.print_values(b, " 50% x: ", False, PrintedValues([b.sub(tid, b.i32(1)), b.zext(tid, b.t_i64), b.const(b.t_f32, 1.5)], True, (4, 32), [(b.i32(0), tid), (b.i32(1), tid), (b.i32(2), tid)]))
+        h.print_values(b, " h: ", True, PrintedValues([tid, b.trunc(b.sub(b.i32(3), tid), b.t_i8)], True, (), [(), ()]))
+        h.print_values(b, " here", False, None)
         b.if_then(b.icmp("sgt", args[0], b.i32(3)), lambda: h.assert_failed(b, "n is too large"))
     kernel = elementwise(["i32"], body)
     with pytest.raises(SimtError, match="<unknown>:0: thread 0: assertion failed: n is too large"):
@@ -208,9 +209,10 @@ def test_print_and_assert():
     from tilewright.targets.nvidia.simulate import simulate
     with mlir_context():
         output = simulate(kernel.module, "k", 1, 0, (2,), [3]).machine.output
-    assert len(output) == 2 * 5 * 32
+    assert len(output) == 2 * 6 * 32
     lines = [text for program, thread, text in output if thread == 5 and program == (1, 0, 0)]
-    start = "pid (1, 0, 0) thread 5 "
-    assert lines == [start + end + "\n" for end in ("50% x: 4", "50% x: 5", "50% x: 1.500000", "h 0x00000005", "here")]
+    start = "pid (1, 0, 0)"
+    assert lines == [start + end + "\n" for end in (" idx (0,  5) 50% x: 4", " idx (1,  5) 50% x: 5", " idx (2,  5) 50% x: 1.500000", " idx () h: 0x00000005",
+                                                    " idx () h: 0xfe", " here")]
     assert "vprintf" in kernel.ptx() and "__assertfail" in kernel.ptx()
     kernel.cubin()

@@ -7,8 +7,9 @@ import pytest
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.compiler import ASTSource
+from tilewright.dialects.prints import line, value_text
 from tilewright.targets.amd.emit import kernel_arguments
-from tilewright.targets.device_reports import CAPACITY, tell, value_text
+from tilewright.targets.device_reports import CAPACITY, tell
 from tilewright.targets.protocol import GPUTarget
 
 
@@ -28,13 +29,13 @@ def test_the_last_argument_is_the_buffer(arch, lanes):
     assert [a["kind"] for a in kernel_arguments(quiet.asm["amdgcn"])] == ["global_buffer", "by_value"]
     assert [a["kind"] for a in kernel_arguments(loud.asm["amdgcn"])] == ["global_buffer", "by_value", "global_buffer"]
     assert getattr(quiet.metadata, "reports", None) is None
-    assert list(loud.metadata.reports) == [{"kind": "print", "text": "n is ", "type": "i", "bits": 32, "hex": False}]
+    assert list(loud.metadata.reports) == [{"kind": "print", "text": " n is: ", "type": "i", "bits": 32, "hex": False, "shape": []}]
 
 
 def test_values_as_text():
-    signed, unsigned, hexadecimal = ({"type": t, "bits": 8, "hex": h} for t, h in (("i", False), ("u", False), ("u", True)))
-    assert [value_text(e, 0xFA) for e in (signed, unsigned, hexadecimal)] == ["-6", "250", "0xfa"]
-    assert value_text({"type": "f", "bits": 64, "hex": False}, 0x3FF8000000000000) == "1.500000"
+    assert [value_text(kind, 8, as_hex, 0xFA) for kind, as_hex in (("i", False), ("u", False), ("i", True))] == ["-6", "250", "0xfa"]
+    assert value_text("f", 64, False, 0x3FF8000000000000) == "1.500000" and value_text("p", 64, False, 0x7F00) == "0x7f00"
+    assert line((1, 2, 3), " n: ", [4, 16], 35, "7") == "pid (1, 2, 3) idx (2,  3) n: 7" and line((0, 0, 0), " done") == "pid (0, 0, 0) done"
 
 
 def test_records_that_do_not_fit_are_counted(capsys):
