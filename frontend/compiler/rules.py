@@ -124,9 +124,10 @@ class ValueRules:
         return self.to_tensor(value)
 
     def compile_time(self, value: Any) -> Any:
-        """What an assignment annotated as constexpr stores."""
+        """What an assignment annotated as constexpr stores. A run-time value stays one, as in Triton, whose kernels write
+        ``tile: tl.constexpr = BLOCK * n`` of an ``n`` that specialisation may make constant: what needs a constant of it says so."""
         if not is_static(value):
-            raise TypeMismatchError("a constexpr variable takes a compile-time value, and this one is known at run time only")
+            return value
         return value if isinstance(value, (constexpr, tl_tuple)) else constexpr(value)
 
     def static_iterable(self, value: Any, what: str) -> list[Any]:

@@ -220,6 +220,11 @@ class InterpretedFunction:
     def add_pre_run_hook(self, hook: Callable[..., None]) -> None:
         self._hooks.append(hook)
 
+    @property
+    def value(self) -> InterpretedFunction:
+        """What a constexpr that holds the function answers: here it is handed on bare."""
+        return self
+
     def _python(self) -> Callable[..., Any]:
         """The function with the language's meaning of range, min, max, float and int, and with its jit helpers interpreted."""
         scope = Scope(self.fn.__globals__, _BUILTINS)
@@ -246,6 +251,9 @@ class InterpretedFunction:
         for name in self.constexprs:
             if bound.arguments[name] is not None and not isinstance(bound.arguments[name], (tl.constexpr, InterpretedFunction)):
                 bound.arguments[name] = tl.constexpr(bound.arguments[name])
+        for name, value in bound.arguments.items():
+            if isinstance(value, tl.dtype):
+                bound.arguments[name] = tl.constexpr(value)
         return self._python()(*bound.args, **bound.kwargs)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:

@@ -33,6 +33,51 @@ def test_scalars_are_indexed_like_tiles() -> None:
     """, {"x": torch.arange(16, dtype=torch.int32), "o": poisoned("int32", 4), "n": 2}, expected={"o": torch.arange(8, 12, dtype=torch.int32)})
 
 
+def test_types_and_functions_handed_to_a_function_have_a_value() -> None:
+    """flag-gems: ``dtype.value`` in a function whose parameter is no constexpr; what is no tensor becomes one on the way in."""
+    compare("""
+        @triton.jit
+        def least(dtype):
+            kind = dtype.value
+            if kind.is_floating():
+                value: tl.constexpr = -7.5
+                return value
+            width: tl.constexpr = kind.int_bitwidth
+            return -(2 ** (width - 1))
+
+        @triton.jit
+        def twice(x):
+            return x + x
+
+        @triton.jit
+        def apply(x, f):
+            g = f.value
+            return g(x)
+
+        @triton.jit
+        def kernel(x, y, o, p):
+            i = tl.arange(0, 8)
+            v, w = tl.load(x + i), tl.load(y + i)
+            tl.store(o + i, tl.where(i < 4, apply(v, twice), least(x.type.element_ty)))
+            tl.store(p + i, tl.where(i < 4, apply(w, twice), least(w.dtype)))
+    """, {"x": torch.arange(8, dtype=torch.int16), "y": torch.arange(8, dtype=torch.float32), "o": poisoned("int16", 8), "p": poisoned("fp32", 8)},
+        expected={"o": torch.tensor([0, 2, 4, 6] + [-32768] * 4, dtype=torch.int16), "p": torch.tensor([0, 2, 4, 6] + [-7.5] * 4)})
+
+
+def test_a_constexpr_variable_of_a_run_time_value() -> None:
+    """flag-gems' sort: ``TILE: tl.constexpr = BLOCK * n``, where n is an argument that is not always specialised."""
+    for n in (1, 3):
+        compare("""
+            @triton.jit
+            def kernel(o, n, B: tl.constexpr):
+                tile: tl.constexpr = B * n
+                start = tile * tl.program_id(0)
+                for at in range(start, tl.minimum(start + tile, 16), B):
+                    i = at + tl.arange(0, B)
+                    tl.store(o + i, i * tile, mask=i < 16)
+        """, {"o": poisoned("int32", 16), "n": n, "B": 8}, expected={"o": torch.cat([torch.arange(8 * min(n, 2)) * 8 * n, poisoned("int32", 16)[8 * min(n, 2):]]).int()})
+
+
 def test_dependent_launches() -> None:
     """lmdeploy and sglang: the waits of dependent launches change nothing where launches follow one another."""
     x = random_array("fp32", 16, rng_of("dependent"))
