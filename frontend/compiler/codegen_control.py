@@ -22,7 +22,7 @@ from tilewright.compiler.codegen_base import (
     type_text,
 )
 from tilewright.compiler.codegen_statements import StatementGenerator
-from tilewright.compiler.names import NO_WALRUS, no_else
+from tilewright.compiler.names import NEVER_ENDS, NO_WALRUS, ONE_COUNTER, STATIC_ITEMS, no_else
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
@@ -166,7 +166,7 @@ class ControlGenerator(StatementGenerator):
         if isinstance(items, core.range):
             bounds = (items.start, items.end, items.step)
             if not all(is_static(b) for b in bounds):
-                raise UnsupportedLanguageConstruct("a comprehension runs over compile-time items (tl.static_range, a tuple)")
+                raise UnsupportedLanguageConstruct(STATIC_ITEMS)
             return [constexpr(i) for i in items]
         return items
 
@@ -190,7 +190,7 @@ class ControlGenerator(StatementGenerator):
         """(start, end, distance of two steps, whether it counts down, type of the user's variable); the tensors have the type in which
         the loop counts."""
         if not isinstance(node.target, ast.Name):
-            raise UnsupportedLanguageConstruct("a run-time loop counts in one variable")
+            raise UnsupportedLanguageConstruct(ONE_COUNTER)
         s = self.semantic
         start, end, step, down, counter = self.range_bounds(loop)
         wide = t.int64 if counter.is_uint32() else counter  # scf.for compares as signed
@@ -223,7 +223,7 @@ class ControlGenerator(StatementGenerator):
         def prologue(argument: Any) -> None:
             value = tensor(argument, wide)
             if down:  # counts up from `end`; the user's variable runs from start down
-                value = s.sub(start, s.sub(value, end))
+                value = s.sub(start, s.sub(value, end, False), False)
             self.frame.scope[target] = s.cast(value, counter)
 
         names = assigned(node.body) | {target}
@@ -391,8 +391,7 @@ class ControlGenerator(StatementGenerator):
             live, ends, holder, blocks = self.loop_body(assigned(node.body), set(), [([], test), ([], lambda block: self.run(node.body))])
         except StaticTest as static:
             if static.value:
-                raise UnsupportedLanguageConstruct("this loop never ends: its condition is true while compiling and the loop does not change "
-                                                   "it; it holds no break and no return") from None
+                raise UnsupportedLanguageConstruct(NEVER_ENDS) from None
             return
         inits, yields, kept = self.close(live, ends, blocks, 0)
         made = self.while_op(inits, yields, tests[-1], blocks, location)

@@ -12,7 +12,7 @@ from tilewright.compiler.codegen_base import (
     is_static,
     static_value,
 )
-from tilewright.compiler.names import NO_MATMUL
+from tilewright.compiler.names import NO_MATMUL, ONE_FOR, STATIC_DICT, STATIC_FILTER
 from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language.const import constexpr
 from tilewright.language.values import tensor
@@ -41,7 +41,7 @@ class ExpressionGenerator(GeneratorBase):
                 raise UnsupportedLanguageConstruct("the language of kernels does not have ** in dictionaries")
             name, value = self.visit(key), self.visit(item)
             if not is_static(name) or not is_static(value):
-                raise TypeMismatchError("a dictionary in a kernel has compile-time keys and values; tuples hold tensors")
+                raise TypeMismatchError(STATIC_DICT)
             out[static_value(name)] = static_value(value)
         return constexpr(out)
 
@@ -144,7 +144,7 @@ class ExpressionGenerator(GeneratorBase):
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         if len(node.generators) != 1:
-            raise UnsupportedLanguageConstruct("comprehensions take one `for` in kernels")
+            raise UnsupportedLanguageConstruct(ONE_FOR)
         generator = node.generators[0]
         saved = dict(self.frame.scope)
         out = []
@@ -152,7 +152,7 @@ class ExpressionGenerator(GeneratorBase):
             self.assign(generator.target, item)
             tests = [self.truth(t) for t in generator.ifs]
             if any(isinstance(t, tensor) for t in tests):
-                raise UnsupportedLanguageConstruct("the `if` of a comprehension is a compile-time condition")
+                raise UnsupportedLanguageConstruct(STATIC_FILTER)
             if all(tests):
                 out.append(self.visit(node.elt))
         self.frame.scope = saved

@@ -48,7 +48,7 @@ class StatementGenerator(ExpressionGenerator):
         annotation = self.visit(node.annotation) if not isinstance(node.annotation, ast.Constant) else node.annotation.value
         if is_constexpr_annotation(annotation):
             if node.value is None:
-                raise UnsupportedLanguageConstruct("a constexpr variable needs a value")
+                raise UnsupportedLanguageConstruct(names.NEEDS_VALUE)
             self.assign(node.target, self.compile_time(self.visit(node.value)))
             return
         if node.value is not None:
@@ -132,7 +132,7 @@ class StatementGenerator(ExpressionGenerator):
             call = item.context_expr
             fn = static_value(self.visit(call.func)) if isinstance(call, ast.Call) else None
             if fn is None or not getattr(fn, "__triton_builtin__", False):
-                raise UnsupportedLanguageConstruct("`with` takes context managers of the compiler (classes marked as builtins), called right there")
+                raise UnsupportedLanguageConstruct(names.WITH_WHAT)
             manager = self.visit(call)
             managers.append(manager)
             value = manager.__enter__()

@@ -32,6 +32,15 @@ LACKS = "the language of kernels does not have "
 NO_MATMUL = "the operator @ is not part of the language; use tl.dot"
 NO_WALRUS = ("the language of kernels does not have := in the condition of a while; assign before the loop and at the end of its body, or use "
              "`while True` with break")
+NEEDS_VALUE = "a constexpr variable needs a value"
+WITH_WHAT = "`with` takes context managers of the compiler (classes marked as builtins), called right there"
+STATIC_ITEMS = "a comprehension runs over compile-time items (tl.static_range, a tuple)"
+STATIC_FILTER = "the `if` of a comprehension is a compile-time condition"
+ONE_FOR = "comprehensions take one `for` in kernels"
+STATIC_DICT = "a dictionary in a kernel has compile-time keys and values; tuples hold tensors"
+ONE_COUNTER = "a run-time loop counts in one variable"
+NEVER_ENDS = ("this loop never ends: its condition is true while compiling and the loop does not change it; it holds no break and no return")
+NO_KWARGS = f"{LACKS}**kwargs"
 
 
 def no_else(node: ast.For | ast.While) -> str:

@@ -100,6 +100,8 @@ class PythonFunctions(ValueRules):
         return tl_tuple(self.static_iterable(value, "tuple"))
 
     def _range(self, *args: Any, **kwargs: Any) -> Any:
+        if not 1 <= len(args) <= 3:
+            raise TypeMismatchError(f"range takes 1 to 3 bounds, not {len(args)}")
         return core.range(*args, **kwargs)
 
     def _zip(self, *values: Any) -> Any:

@@ -52,9 +52,9 @@ def _call(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a jit function from Python, in a kernel that is being compiled or interpreted."""
     semantic = current_semantic()
     if semantic.builder.is_interpreter:
-        from tilewright.runtime.interpreter import InterpretedFunction
+        from tilewright.runtime.interpreter import interpreted
 
-        return (function if isinstance(function, InterpretedFunction) else InterpretedFunction(function))(*args, **kwargs)
+        return interpreted(function)(*args, **kwargs)
     return semantic.call_jit(function, args, kwargs)
 
 

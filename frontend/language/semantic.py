@@ -35,9 +35,9 @@ class Semantic(DescriptorSemantic, ScaledSemantic):
     def call_python(fn: Any, *args: Any) -> Any:
         """Without a code generator: a jit function is interpreted, with the helpers that it calls; any other function is called."""
         if hasattr(fn, "cache_key"):
-            from tilewright.runtime.interpreter import InterpretedFunction
+            from tilewright.runtime.interpreter import interpreted
 
-            return InterpretedFunction(fn)(*args)
+            return interpreted(fn)(*args)
         return (fn if hasattr(fn, "launches") else getattr(fn, "fn", fn))(*args)
 
 

@@ -10,18 +10,22 @@ from __future__ import annotations
 import builtins
 import inspect
 import types
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tilewright.dialects.errors import ArgumentError, TilewrightError
+from tilewright import knobs
+from tilewright.compiler.rules import is_static, static_value, wrap
+from tilewright.dialects.errors import ArgumentError, TilewrightError, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core as tl
-from tilewright.language.semantic import Semantic, integer_promote, type_of_python
+from tilewright.language.semantic import Semantic
 from tilewright.runtime.callables import KernelParam
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
 from tilewright.runtime.interpreter_memory import InterpreterError, Memory
-from tilewright.runtime.interpreter_scope import Scope, checked, code_of, placed, refuse
+from tilewright.runtime.interpreter_rewrite import OBJECT, RULES, code_of
+from tilewright.runtime.interpreter_scope import Scope, checked, placed
 
 __all__ = ["InterpretedFunction", "InterpreterError"]
 
@@ -140,52 +144,17 @@ def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
     return low, high + array.itemsize
 
 
-# -------------------------------------------------------------------- Python builtins, as the language means them
-def _is_tensor(*values: Any) -> bool:
-    return any(isinstance(v, tl.tensor) for v in values)
+_interpreted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def _range(*args: Any, **kwargs: Any) -> Iterator[Any]:
-    """Loop variables are run-time integers, as in compiled code: of the type that start, end and step promote to, int32 at least."""
-    semantic = tl.current_semantic()
-    bounds = [int(a) for a in args]
-    if len(args) == 3 and isinstance(args[2], tl.tensor) and bounds[2] <= 0:
-        raise InterpreterError(f"the step of a loop, known at run time, is positive, and this one is {bounds[2]}; compiled kernels go round no more")
-    kind = tl.int32
-    for bound, value in zip(args, bounds):
-        type = bound.dtype if isinstance(bound, tl.tensor) else type_of_python(abs(value) if len(args) == 3 and bound is args[2] else value)
-        kind = integer_promote(kind, type)
-    for i in builtins.range(*bounds):
-        yield tl.tensor(semantic.builder.constant(i, kind), kind)
-
-
-def _min(*values: Any) -> Any:
-    if _is_tensor(*values):
-        out = values[0]
-        for v in values[1:]:
-            out = tl.current_semantic().minimum(out, v) if _is_tensor(out, v) else min(out, v)
-        return out
-    return min(*values)
-
-
-def _max(*values: Any) -> Any:
-    if _is_tensor(*values):
-        out = values[0]
-        for v in values[1:]:
-            out = tl.current_semantic().maximum(out, v) if _is_tensor(out, v) else max(out, v)
-        return out
-    return max(*values)
-
-
-def _cast(kind: Any, python: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def run(value: Any) -> Any:
-        return tl.current_semantic().cast(value, kind) if _is_tensor(value) else python(value)
-
-    return run
-
-
-_BUILTINS: dict[str, Any] = {"range": _range, "min": _min, "max": _max, "float": _cast(tl.float32, float), "int": _cast(tl.int32, int),
-                             "_tw_refuse": refuse}
+def interpreted(fn: Any) -> Any:
+    """A jit function as the interpreter runs it, one a function; anything else as it is."""
+    if type(fn).__name__ != "JITFunction":
+        return fn
+    found = _interpreted.get(fn)
+    if found is None:
+        found = _interpreted[fn] = InterpretedFunction(fn)
+    return found
 
 
 def _contents(cell: Any) -> Any:
@@ -200,18 +169,20 @@ class InterpretedFunction:
     and mean nothing here."""
 
     __interprets__ = True
-    _code: Any = None  # what is run of ``fn``; made at the first call
+    launch: Any = None  # the latest one, of any kernel
+    _made: tuple[Any, Any] = (0, None)  # what is run of ``fn``, and in which launch
     launches = 0  # of all kernels: tells whether a piece of code launched any
 
     def __init__(self, fn: Any, **options: Any):
         self.fn = getattr(fn, "fn", fn)
-        self.options = options
+        self.options = {"debug": getattr(fn, "debug", None), **options}
         self.__name__, self.__doc__, self.__module__ = self.fn.__name__, self.fn.__doc__, self.fn.__module__
         self.__wrapped__ = self.fn
         self.signature = inspect.signature(self.fn)
         self.arg_names = list(self.signature.parameters)
         self.constexprs = {n for n, p in self.signature.parameters.items() if "constexpr" in str(getattr(p.annotation, "__name__", p.annotation))}
         self.params = {n: KernelParam(i, p, False, False) for i, (n, p) in enumerate(self.signature.parameters.items())}
+        self._rest = next((n for n, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL), None)
         self._hooks: list[Callable[..., None]] = []
 
     def __repr__(self) -> str:
@@ -226,35 +197,54 @@ class InterpretedFunction:
         return self
 
     def _python(self) -> Callable[..., Any]:
-        """The function with the language's meaning of range, min, max, float and int, and with its jit helpers interpreted."""
-        scope = Scope(self.fn.__globals__, _BUILTINS)
-        if self._code is None:
-            self._code = code_of(self.fn)
-        for name in self._code.co_names:
-            value = scope.get(name)
-            if value is not None and type(value).__name__ == "JITFunction":
-                scope[name] = InterpretedFunction(value)
+        """The function with the language's meaning of Python's syntax, and with its jit helpers interpreted. Made once a launch, in which
+        globals stay what they are."""
+        launch, made = self._made
+        if launch is not InterpretedFunction.launch:
+            made = self._make()
+            self._made = InterpretedFunction.launch, made
+        return made
+
+    def _make(self) -> Callable[..., Any]:
+        code = code_of(self.fn)
         cells = dict(zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ()))
         for name, cell in cells.items():
+            value = _contents(cell)
             if name != self.fn.__name__:
-                checked(name, _contents(cell), _BUILTINS)
-        closure = builtins.tuple(cells[n] for n in self._code.co_freevars if n in cells)
-        out = types.FunctionType(self._code, scope, self.fn.__name__, self.fn.__defaults__, closure or None)
+                checked(name, value)
+            if interpreted(value) is not value:
+                cells[name] = types.CellType(interpreted(value))
+        closure = builtins.tuple(types.CellType(RULES) if n == OBJECT else cells[n] for n in code.co_freevars)
+        out = types.FunctionType(code, Scope(self.fn.__globals__, interpreted), self.fn.__name__, self.fn.__defaults__, closure or None)
         out.__kwdefaults__ = self.fn.__kwdefaults__
         return out
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call from another kernel that is being interpreted."""
-        tl.current_semantic()  # raises outside a kernel, saying what to do
-        bound = self.signature.bind(*args, **kwargs)
+        builder = tl.current_semantic().builder  # raises outside a kernel, saying what to do
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeMismatchError(f"{self.__name__}: {error}") from None
         bound.apply_defaults()
-        for name in self.constexprs:
-            if bound.arguments[name] is not None and not isinstance(bound.arguments[name], (tl.constexpr, InterpretedFunction)):
-                bound.arguments[name] = tl.constexpr(bound.arguments[name])
-        for name, value in bound.arguments.items():
-            if isinstance(value, tl.dtype):
-                bound.arguments[name] = tl.constexpr(value)
-        return self._python()(*bound.args, **bound.kwargs)
+        values = bound.arguments
+        for name, value in values.items():
+            if name in self.constexprs or isinstance(value, tl.dtype):
+                if value is not None and not isinstance(value, (tl.constexpr, tl.tensor, InterpretedFunction)):
+                    values[name] = tl.constexpr(value)
+            elif name != self._rest:
+                values[name] = wrap(value)
+        if self.fn in builder.calls:
+            raise UnsupportedLanguageConstruct(f"{self.__name__} calls itself; the language of kernels has no recursion")
+        builder.calls.append(self.fn)
+        try:
+            return self._python()(*bound.args, **bound.kwargs)
+        finally:
+            builder.calls.pop()
+
+    def _returns(self) -> Exception:
+        return TypeMismatchError(f"the kernel {self.__name__} returns a value; kernels return nothing and write results with tl.store").at(
+            self.fn.__code__.co_filename, self.fn.__code__.co_firstlineno, 0)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
@@ -272,7 +262,8 @@ class InterpretedFunction:
         for hook in self._hooks:
             hook(*args, **kwargs)
         known = {k: v for k, v in kwargs.items() if k in self.signature.parameters}
-        check_portable({k: v for k, v in kwargs.items() if k not in known})
+        options = {k: v for k, v in kwargs.items() if k not in known}
+        check_portable(options)
         try:
             bound = self.signature.bind(*args, **known)
         except TypeError as e:
@@ -283,16 +274,22 @@ class InterpretedFunction:
         memory = Memory()
         arguments = _Arguments(memory)
         values = {n: arguments.convert(n, v, n in self.constexprs, self.params.get(n)) for n, v in bound.arguments.items()}
-        builder = NumpyBuilder(memory, self.options)
+        debug, sanitize = options.get("debug"), options.get("sanitize_overflow")
+        builder = NumpyBuilder(memory, types.SimpleNamespace(debug=bool(knobs.runtime.debug or self.options.get("debug") if debug is None else debug),
+                                                             sanitize_overflow=sanitize is None or bool(sanitize)))
         builder.grid = (gx, gy, gz)
+        InterpretedFunction.launch = object()
         python = self._python()
+        builder.calls.append(self.fn)
         with tl.active_semantic(Semantic(builder)):
             try:
                 for z in range(gz):
                     for y in range(gy):
                         for x in range(gx):
                             builder.program = (x, y, z)
-                            python(**values)
+                            returned = python(**values)
+                            if returned is not None and not (is_static(returned) and static_value(returned) is None):
+                                raise self._returns()
             except Exception as error:
                 told = placed(error)
                 if told is None:

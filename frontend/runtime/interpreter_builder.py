@@ -42,6 +42,8 @@ class NumpyBuilder(Builder):
 
     def __init__(self, memory: Memory, options: Any = None):
         self.memory, self.options = memory, options
+        self.pending: list[Any] = []  # what an expression holds while its parts are evaluated (interpreter_rules)
+        self.calls: list[Any] = []  # the functions that are running
         self.program: tuple[int, int, int] = (0, 0, 0)
         self.grid: tuple[int, int, int] = (1, 1, 1)
 

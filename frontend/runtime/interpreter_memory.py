@@ -203,6 +203,8 @@ class Memory:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.buffers: list[np.ndarray] = []  # bytes
+        self.watched = False  # whether changes are counted
+        self.changes = 0
 
     def add(self, low: int, size: int) -> None:
         """Make ``size`` bytes at address ``low`` reachable. The bytes are aliased, not copied."""
@@ -269,4 +271,6 @@ class Memory:
         for b in np.unique(index):
             chosen = index == b
             byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)
+            if self.watched and not np.array_equal(self.buffers[b][byte], raw[chosen][:, None].view(np.uint8).reshape(-1, storage.itemsize)):
+                self.changes += 1
             self.buffers[b][byte] = raw[chosen][:, None].view(np.uint8).reshape(-1, storage.itemsize)
