@@ -21,6 +21,7 @@ SHARED_PASSES: dict[str, str] = {
     "canonicalize_tt": f"{_ROOT}.passes.canonicalize_tt:run",
     "unroll_loops": f"{_ROOT}.passes.unroll_loops:run",
     "dce_cse": f"{_ROOT}.passes.dce_cse:run",
+    "share_exponentials": f"{_ROOT}.passes.share_exponentials:run",
     "convert_tt_to_ttg": f"{_ROOT}.passes.convert_tt_to_ttg:run",
     "coalesce": f"{_ROOT}.passes.coalesce:run",
     "accelerate_dot": f"{_ROOT}.passes.accelerate_dot:run",

@@ -35,10 +35,11 @@ def _tt_passes(arch: str, options: Any) -> tuple[Pass, ...]:
     """The shared ones. Where tiles are moved by bulk copies, descriptors that the host can make are its; the others become pointers, and
     pointers of either origin descriptors of the host where that is possible."""
     first = (_own_pass("refuse_calls"),) if uses_warp_groups(arch, options) else ()
+    share = shared_pass("share_exponentials")
     if not uses_bulk_copies(arch, options):
-        return (*first, *tt_passes())
+        return (*first, *tt_passes(), share)
     host = _own_pass("host_descriptors")
-    return (*first, shared_pass("canonicalize_tt"), shared_pass("dce_cse"), host, *tt_passes(), _own_pass("promote_to_descriptors"), host)
+    return (*first, shared_pass("canonicalize_tt"), shared_pass("dce_cse"), host, *tt_passes(), share, _own_pass("promote_to_descriptors"), host)
 
 
 def uses_bulk_copies(arch: str, options: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases
 from tilewright.dialects.analysis.liveness import WAIT
-from tilewright.dialects.analysis.structure import Function, Node, functions
+from tilewright.dialects.analysis.structure import Function, Node, functions, position
 from tilewright.dialects.passes.allocate_shared_memory import OFFSET, hooks_of, memdesc_bytes, scratch_of
 from tilewright.targets.nvidia.dialect.effects import DOT
 
@@ -67,11 +67,19 @@ class _Fences:
         touched = [*scratch, *map(self._bytes, buffers)]
         return any(a[0] < b[1] and b[0] < a[1] for a in touched for b in self.written)
 
+    @staticmethod
+    def _fenced(node: Node) -> bool:
+        """Whether a fence stands there already: warp_specialize puts one before each bulk store."""
+        region = node.region
+        assert region is not None
+        after = region.ops[position(node) + 1:]
+        return bool(after) and after[0].name == "ttng.fence_async_shared"
+
     def run(self) -> None:
         if not self.read and not self.written:
             return
         for node in list(self.function.nodes()):
-            if self.needed(node):
+            if self.needed(node) and not self._fenced(node):
                 self.function.insert_after(node, "ttng.fence_async_shared", [], [], {"b_cluster": ir.BoolAttr.get(False)})
 
 

@@ -124,6 +124,15 @@ def unrolled(p, F: tl.constexpr):
 
 
 @jit
+def running_sum(p):
+    i = tl.arange(0, 64)
+    top, total = tl.load(p + i), tl.load(p + 64 + i)
+    x = tl.load(p + 128 + i)
+    new = tl.maximum(top, x)
+    tl.store(p + i, total * tl.exp2(top - new) + tl.exp2(x - new))
+
+
+@jit
 def scaled_product(p):
     i, k = tl.arange(0, 16), tl.arange(0, 32)
     x = tl.load(p + i[:, None] * 32 + k[None, :]).to(tl.float8e5)
@@ -198,6 +207,7 @@ LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "unroll_loops": ("a loop takes as many iterations a round as it was asked to",
                      lambda c: _tt_of(unrolled, {"F": 4}, c.pipeline).count('"tt.store"') == 4),
     "dce_cse": ("the loop carries the accumulator, the two pointers ahead and the stage, nothing dead", lambda c: c.carried == 4),
+    "share_exponentials": ("a running sum takes one exponential of two", lambda c: _tt_of(running_sum, {}, c.pipeline).count("math.exp2") == 1),
     "convert_tt_to_ttg": ("tensors have layouts, without which nothing can be lowered", lambda c: not _fails(c)),
     "coalesce": ("global memory is read 16 bytes at a time", lambda c: "cp.async.cg.shared.global" in c.ptx),
     "accelerate_dot": ("products are matrix instructions", lambda c: "mma.sync" in c.ptx),
