@@ -18,10 +18,18 @@ class LaunchSignatureError(ArgumentError, TypeError):
     """Arguments that do not fit the kernel's parameters: missing, twice given, or too many."""
 
 
+class DeviceMismatchError(ArgumentError):
+    """The arrays of a launch lie on several devices, or on another than the current one."""
+
+
 class GridError(ArgumentError, KeyError):
     """A grid function asks for what is no argument of the launch."""
 
     __str__ = Exception.__str__  # KeyError's would quote it
+
+
+class GridAttributeError(GridError, AttributeError):
+    """A grid function takes an argument of the launch for an attribute, as in ``meta.BLOCK``."""
 
 
 class HeuristicError(ArgumentError, KeyError):
@@ -41,6 +49,6 @@ class AutotunerError(TilewrightError):
 PTXASError = AssemblerError  # Triton's name
 
 __all__ = [
-    "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "AutotunerError", "DriverNotFoundError", "GridError", "HeuristicError", "KernelCallError",
-    "LaunchSignatureError", "OutOfResources", "PTXASError", "TritonError",
+    "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "AutotunerError", "DeviceMismatchError", "DriverNotFoundError", "GridAttributeError", "GridError",
+    "HeuristicError", "KernelCallError", "LaunchSignatureError", "OutOfResources", "PTXASError", "TritonError",
 ]

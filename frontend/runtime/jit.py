@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from tilewright import knobs
-from tilewright.language.const import constexpr
 from tilewright.runtime._async_compile import Collecting, FutureKernel, active_mode
 from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
@@ -24,8 +23,9 @@ from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
 from tilewright.runtime.explain import choices, named, tell
-from tilewright.runtime.specialize import constexpr_key, describe
-from tilewright.runtime.warm_launch import MISSING, GridArguments, make_warm_launch, normalise_grid
+from tilewright.runtime.refusals import check_current, check_memory, unfit
+from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, shown
+from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, make_warm_launch, normalise_grid
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
@@ -41,8 +41,14 @@ class KernelInterface:
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)
 
-    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(self, "__name__", "kernel")
+        raise KernelCallError(f"{name} is a kernel: launch it as {name}[grid](...), or call it from another kernel")
+
+    def warmup(self, *args: Any, grid: Any = MISSING, **kwargs: Any) -> Any:
         """Compile for these arguments (arrays, or dtypes in their place) without launching; returns the CompiledKernel."""
+        if grid is MISSING:
+            normalise_grid(grid)
         return self.run(*map(MockTensor.wrap_dtype, args), grid=grid, warmup=True, **kwargs)
 
     def explain_last_launch(self) -> str:
@@ -71,9 +77,10 @@ class _Entry:
         self.pick: Callable[[Any], Any] | None = argument_picker(kernel.types)
         self.warm_pick = argument_picker([t for p, t in zip(params, kernel.types) if not p.is_constexpr])
 
-    def warm(self) -> tuple[Any, ...]:
-        """What the generated code unpacks."""
-        return self.kernel, self.launcher, self.handles, self.current_device, self.current_stream, self.warm_pick
+    def warm(self, device: int | None) -> tuple[Any, ...]:
+        """What the generated code unpacks. ``device``: the one on which the arrays of its key lie; only there is it launched."""
+        handles = self.handles if device is None else {device: self.handles[device]}
+        return self.kernel, self.launcher, handles, self.current_device, self.current_stream, self.warm_pick
 
 
 class _DeviceCaches(dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, Any]]):
@@ -121,6 +128,7 @@ class JITFunction(JITCallable, KernelInterface):
         ]
         self.arg_names = names
         self.constexprs = [p.num for p in self.params if p.is_constexpr]
+        self._constexpr_names = frozenset(p.name for p in self.params if p.is_constexpr)
         self.pre_run_hooks: list[Callable[..., None]] = []
         self.device_caches = _DeviceCaches(self)
         self._bind: Any = None
@@ -128,6 +136,8 @@ class JITFunction(JITCallable, KernelInterface):
         self._kernels: dict[Any, Any] = {}
         self._compile_lock = threading.RLock()
         self._warm: Callable[..., Any] | None = None  # generated at the first launch
+        self._make_warm: Any = None
+        self._styles: dict[int, Callable[..., Any]] = {}  # so many parameters by position → ``_warm`` for that
         self._run: Callable[..., Any] = self._run_usual
         self._launch: Callable[..., Any] = self._first_launch
         self.kernel: Any = None
@@ -148,13 +158,12 @@ class JITFunction(JITCallable, KernelInterface):
             raise ArgumentError(f"a hook is called; {hook!r} cannot be")
         self.pre_run_hooks.append(hook)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise KernelCallError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid](...), or call it from another kernel")
-
     def __repr__(self) -> str:
         return f"JITFunction({self._fn_name})"
 
     def __reduce__(self) -> Any:
+        if self.fn is None:  # a tool has taken the function away, for what it was compiled to is enough where this is sent
+            return (_without_function, ({n: v for n, v in self.__dict__.items() if n in _FACTS},))
         return (_find_jit_function, (self.__module__, self.__qualname__))
 
     def __deepcopy__(self, memo: Any) -> JITFunction:
@@ -183,17 +192,36 @@ class JITFunction(JITCallable, KernelInterface):
             return self._run(*args, grid=grid, warmup=False, **kwargs)
         return self._warm(grid, *args, **kwargs)
 
-    def _run_usual(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        if self._warm is None or warmup or self.pre_run_hooks or (kwargs and any(n in kwargs for n in self.arg_names[:len(args)])):
+    def _run_usual(self, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> Any:
+        if self._warm is None or warmup or self.pre_run_hooks:
             return self._run_cold(None, args, kwargs, grid, warmup)
         return self._warm(grid, *args, **kwargs)
 
-    def _cold(self, grid: Any, key: Any, given: dict[str, Any], surplus: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A launch that the generated code leaves to ``_run_cold``, and what it needs from then on under ``key``."""
-        positional = [given[p.name] for p in self.params if not p.keyword_only] if surplus else []  # so all of them were given, and more
-        named = {p.name: given[p.name] for p in self.params[len(positional):]
-                 if given[p.name] is not (p.default if p.has_default else MISSING)}
-        return self._run_cold(key, (*positional, *surplus), {**named, **options}, grid, False)
+    def _cold(self, grid: Any, key: Any, given: dict[str, Any], surplus: tuple[Any, ...], options: dict[str, Any], leading: int) -> Any:
+        """A launch that the generated code, which takes ``leading`` parameters by position, leaves to ``_run_cold``, and what it needs from then
+        on under ``key``."""
+        named = {p.name: given[p.name] for p in self.params if given[p.name] is not (p.default if p.has_default else MISSING)}
+        if not surplus and (not options or options.keys().isdisjoint(self.arg_names[:leading])):
+            return self._run_cold(key, (), {**named, **options}, grid, False)
+        # it gives by position what the code takes by name, or the reverse
+        places = [p.name for p in self.params if not p.keyword_only]
+        count = leading if surplus else max((i + 1 for i, name in enumerate(places[:leading]) if name in named), default=0)
+        positional = [*(given[name] for name in places[:count]), *surplus]
+        taken = places[:len(positional)]
+        named = {name: value for name, value in named.items() if name not in places[:count]}
+        if len(taken) < len(positional) or not options.keys().isdisjoint(taken) or not named.keys().isdisjoint(taken):
+            return self._run_cold(None, tuple(positional), {**named, **options}, grid, False)  # which says what is wrong
+        return self._take_by_position(len(positional))(grid, *positional, **named, **options)
+
+    def _take_by_position(self, count: int) -> Callable[..., Any]:
+        """Let the generated code take so many parameters by position, from now on: the next launch is likely one of the same line. Returns it."""
+        found = self._styles.get(count)
+        if found is None:
+            found = self._styles[count] = self._make_warm(count)
+        if self._launch in (self._warm, self._first_launch):  # and no tool's
+            self._launch = found
+        self._warm = found
+        return found
 
     def _run_cold(self, warm_key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """The launch in full. ``warm_key``: that of the generated code, which finds the entry there from then on."""
@@ -206,7 +234,7 @@ class JITFunction(JITCallable, KernelInterface):
             kinds, values, options = bind(*args, **kwargs)
             key = (kinds, tuple(options.items()) if options else None, _environ_get(_TARGET_VARIABLE))
             entry = self._entries.get(key)
-        except (TypeError, ArgumentError) as error:
+        except (TypeError, ArgumentError, RuntimeError) as error:
             raise self._explain(error, args, kwargs) from None
         for scope, name, value in self._checks:
             if scope.get(name) is not value:
@@ -226,11 +254,19 @@ class JITFunction(JITCallable, KernelInterface):
             entry = self._entries[key] = _Entry(kernel, self.params)
         bound = self._collect(*args, **kwargs)[0]
         if callable(grid):
-            grid = grid(GridArguments(bound))
+            try:
+                grid = grid(GridArguments(bound))
+            except TypeError as error:
+                told = grid_function_error(error, grid)
+                if told is None:
+                    raise
+                raise told from None
         x, y, z = normalise_grid(grid)
         if not (x and y and z):
             return entry.kernel
         device = entry.current_device()
+        whole = check_memory(self.__name__, bound, self._constexpr_names)
+        placed = check_current(self.__name__, device, bound)
         handle = entry.handles.get(device)
         if handle is None:
             handle = entry.kernel.load(device)
@@ -248,17 +284,19 @@ class JITFunction(JITCallable, KernelInterface):
             entry.launcher(x, y, z, entry.current_stream(device), handle, values)
         except LaunchRequest as request:
             ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(bound.values()))
+        except ArgumentError as error:
+            raise self._unfit(error, ran, bound) from None
         if record is not None:
             leave(record)
         driver.recent = self.last_launched = ran
         if warm_key is not None:
-            self._entries[warm_key] = entry.warm()
+            if whole:
+                self._entries[warm_key] = entry.warm(device if placed else None)
         elif self._warm is None:
-            self._warm = make_warm_launch(self, [bound[p.name] for p in self.params], {
-                "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE,
-                "hooks": knobs.runtime, "driver": driver})
-            if self._launch == self._first_launch:
-                self._launch = self._warm
+            count = getattr(entry.kernel.driver, "device_count", None)
+            self._make_warm = make_warm_launch(self, [bound[p.name] for p in self.params], count is None or count() > 1, {
+                "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
+            self._take_by_position(min(len(args), sum(not p.keyword_only for p in self.params)))
         return ran
 
     def _make_bind(self) -> Any:
@@ -286,7 +324,7 @@ class JITFunction(JITCallable, KernelInterface):
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
         """The error of a failed binding, with the parameter's name."""
         try:
-            bound, _ = self._collect(*args, **kwargs)
+            bound, options = self._collect(*args, **kwargs)
         except TypeError as mismatch:
             text = str(mismatch).removeprefix(f"{self.__name__}() ")
             return LaunchSignatureError(f"{self.__name__}: {text}; its parameters are {', '.join(self.arg_names)}")
@@ -295,7 +333,18 @@ class JITFunction(JITCallable, KernelInterface):
                 hash(constexpr_key(bound[p.name])) if p.is_constexpr else describe(bound[p.name], p.mode)
             except ArgumentError as reason:
                 return ArgumentError(f"argument {p.name!r} of {self.__name__}: {reason}")
+        for name, value in options.items():
+            try:
+                hash(value)
+            except TypeError:
+                return ArgumentError(f"option {name!r} of {self.__name__} is given {shown(value)} ({type(value).__name__}); options are numbers, truth "
+                                     "values and text")
         return error
+
+    def _unfit(self, error: ArgumentError, kernel: Any, arguments: dict[str, Any]) -> ArgumentError:
+        """A launcher's refusal of the arguments, with the name of the one that does not fit where there is one."""
+        given = {p.name: p.default if arguments[p.name] is MISSING else arguments[p.name] for p in self.params}
+        return unfit(self.__name__, self.arg_names, kernel.types, given) or error
 
     def _after_global_change(self, entry: Any) -> Any:
         """Some name stands for another object: forget the code that was made with the old one, unless the values are equal."""
@@ -320,11 +369,12 @@ class JITFunction(JITCallable, KernelInterface):
         for p in self.params:
             value = bound[p.name]
             if p.is_constexpr:
-                if hasattr(value, "data_ptr") or (bool(getattr(value, "ndim", False)) and hasattr(value, "dtype")):
+                value = constexpr_value(value)
+                if hasattr(value, "data_ptr") or hasattr(value, "__array_interface__"):
                     raise ArgumentError(f"argument {p.name!r} of {self.__name__}: it is declared tl.constexpr, a value known while compiling; "
                                         f"found an array ({type(value).__module__}.{type(value).__qualname__})")
                 signature[p.name] = "constexpr"
-                constants[(p.num,)] = value.value if isinstance(value, constexpr) else value
+                constants[(p.num,)] = value
                 continue
             try:
                 facts = describe(value, p.mode)
@@ -421,6 +471,17 @@ class _HookFunction:
 
     def __init__(self, fn: JITFunction):
         self.jit_function, self.module, self.name, self.fn = fn, fn.module, fn.__name__, fn
+
+
+_FACTS = ("module", "version", "do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline", "params", "arg_names", "constexprs", "hash", "file",
+          "raw_src", "starting_line_number", "def_line", "indent", "_src", "_fn_name", "_repr", "__name__", "__qualname__", "__module__", "__doc__")
+
+
+def _without_function(facts: dict[str, Any]) -> Any:
+    """A JITFunction that says what it was, and cannot be compiled."""
+    made = JITFunction.__new__(JITFunction)
+    made.__dict__.update(facts, fn=None, kernel=None, used_global_vals={}, pre_run_hooks=[], launch_metadata=None, _hash_lock=threading.RLock(), _tree=None)
+    return made
 
 
 def _find_jit_function(module: str, qualname: str) -> Any:

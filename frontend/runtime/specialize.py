@@ -100,13 +100,16 @@ def _none(v: None) -> tuple[Any, Any]:
     return None, None
 
 
+# The key of an array without memory (None, or "null", in place of whether it is aligned) is no other's, so that what is kept is never launched
+# with one.
 def _torch_aligned(v: Any) -> tuple[Any, Any]:
     p = v.data_ptr()
-    return (v.dtype, v.device, p & 15 == 0), p
+    return (v.dtype, v.device, p & 15 == 0 if p else None), p
 
 
 def _torch_plain(v: Any) -> tuple[Any, Any]:
-    return (v.dtype, v.device), v.data_ptr()
+    p = v.data_ptr()
+    return ((v.dtype, v.device) if p else (v.dtype, v.device, "null", None)), p
 
 
 _HEAD = object.__basicsize__  # in CPython, what lies at an object's id before its own fields; numpy's first field is the data pointer
@@ -149,7 +152,7 @@ def _numpy(aligned: bool) -> Fast:
 def _pointer(aligned: bool) -> Fast:
     def handler(v: Any) -> tuple[Any, Any]:
         element, device, p = pointer_facts(v)
-        return ("ptr", element, device, aligned and p & 15 == 0), p
+        return ("ptr", element, device, device_index(v), (aligned and p & 15 == 0) if p else None if aligned else "null"), p
 
     return handler
 
@@ -174,6 +177,9 @@ def constexpr_key(v: Any) -> Any:
         return (float, repr(v))
     if isinstance(v, constexpr):
         return constexpr_key(v.value)
+    if _is_numpy_scalar(t):
+        plain = v.item()
+        return (t, repr(v)) if type(plain) is t else constexpr_key(plain)
     if isinstance(v, (tuple, list)):
         return (t, *(constexpr_key(x) for x in v))
     if hasattr(v, "cache_key"):
@@ -185,6 +191,24 @@ def constexpr_key(v: Any) -> Any:
     return (t, v)
 
 
+def constexpr_value(v: Any) -> Any:
+    """What a kernel sees of a constexpr argument: the value in a ``tl.constexpr``; a numpy scalar, and those in tuples, as the Python number."""
+    t = type(v)
+    if t is int or t is bool or t is str or v is None:
+        return v
+    if isinstance(v, constexpr):
+        return constexpr_value(v.value)
+    if t is tuple or t is list:
+        return t([constexpr_value(x) for x in v])
+    return v.item() if _is_numpy_scalar(t) else v
+
+
+def shown(v: Any) -> str:
+    """A value in a message: its repr, shortened, in one line."""
+    text = " ".join(repr(v).split())
+    return text if len(text) <= 100 else f"{text[:60]} … {text[-30:]}"
+
+
 def _constexpr(v: Any) -> tuple[Any, Any]:
     return (CONSTEXPR, constexpr_key(v)), v
 
@@ -194,6 +218,8 @@ def _scalar(mode: int) -> Fast:
 
     def handler(v: Any) -> tuple[Any, Any]:
         item = v.item()
+        if type(item) is type(v):  # Python has no such number
+            raise ArgumentError(f"a {type(v).__module__}.{type(v).__qualname__} is no kernel argument; pass a float")
         return FAST[mode][type(item)](item)
 
     return handler
@@ -205,7 +231,7 @@ def _int_subclass(mode: int) -> Fast:
 
 
 def _torch_dtype(v: Any) -> tuple[Any, Any]:
-    return ("ptr", element_name(v), None, True), 0
+    return ("ptr", element_name(v), None, None, None), 0
 
 
 _item_sizes: dict[Any, int] = {}  # dtype object, or signature name → bytes, as seen
@@ -232,7 +258,7 @@ def _descriptor(v: Any) -> tuple[Any, Any]:
         sizes |= s
     for s in strides[:-1]:
         bits |= s
-    if (not kind[-1] or bits * _item_size(kind) & 15 or not 0 <= sizes <= 0x7FFFFFFF or strides[-1] != 1
+    if (kind[-1] is False or bits * _item_size(kind) & 15 or not 0 <= sizes <= 0x7FFFFFFF or strides[-1] != 1
             or not len(shape) == len(strides) == len(block)):
         from tilewright.tools.tensor_descriptor import check
 
@@ -358,6 +384,16 @@ def _from_interface(interface: Any, protocol: str, dtype: Any) -> tuple[str, str
     return name, ARRAY_PROTOCOLS[protocol], interface["data"][0] or 0
 
 
+def device_index(v: Any) -> int | None:
+    """Which of several devices of its kind an array lies on; None where it does not say, as arrays of the host."""
+    device = getattr(v, "device", None)
+    for name in ("index", "id"):
+        found = getattr(device, name, None)
+        if type(found) is int:
+            return found
+    return None
+
+
 def pointer_facts(v: Any) -> tuple[str, str | None, int]:
     """(element type, device type, address) of any array; device type None where the object does not say.
 
@@ -393,7 +429,11 @@ class Described:
 
 def describe(v: Any, mode: int) -> Described:
     """What ``FAST[mode]`` keys an argument by, spelled out. Raises ArgumentError for what is no kernel argument."""
-    key, _ = FAST[mode][type(v)](v)
+    try:
+        key, _ = FAST[mode][type(v)](v)
+    except RuntimeError as error:  # torch's, of tensors without an address
+        raise ArgumentError(f"a {type(v).__name__} of layout {getattr(v, 'layout', 'unknown')} on device {getattr(v, 'device', 'unknown')} has no elements "
+                            f"in memory ({str(error).splitlines()[0]}); pass a dense tensor") from None
     if key is None:
         return Described(CONSTEXPR, {(): None})
     if key == "1":
@@ -424,8 +464,8 @@ def describe(v: Any, mode: int) -> Described:
         return Described(f"tensordesc<{base.type[1:]}[{shape}]{' nan' if v.padding == 'nan' else ''}>",
                          attrs={(): [["tt.divisibility", ALIGNMENT]]} if key[4] else {}, devices=base.devices)
     if key[0] == "ptr":
-        element, device, aligned = key[1], key[2], key[3]
+        element, device, aligned = key[1], key[2], key[4] in (True, None)
     else:
         element, device, _ = pointer_facts(v)
-        aligned = len(key) == 3 and key[2]
+        aligned = len(key) == 3 and key[2] in (True, None)
     return Described(f"*{element}", attrs={(): [["tt.divisibility", ALIGNMENT]]} if aligned else {}, devices=[device] if device else [])

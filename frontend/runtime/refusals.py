@@ -1,0 +1,87 @@
+"""What a launch refuses once its kernel is known: arrays without memory, on another device than the current one, and numbers that a parameter cannot hold.
+
+These run on first launches, and where a warm one went wrong; ``warm_launch`` says how its keys keep such arguments from what was kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+from tilewright.runtime.arguments import MockTensor
+from tilewright.runtime.errors import ArgumentError, DeviceMismatchError
+from tilewright.runtime.specialize import device_index, is_torch_tensor, shown
+
+LARGEST = {"fp16": 65504.0, "f16": 65504.0, "fp32": 3.4028234663852886e38, "f32": 3.4028234663852886e38}
+RANGES = {f"{sign}{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) if sign == "i" else (0, (1 << bits) - 1) for sign in "iu" for bits in (8, 16, 32, 64)}
+
+
+def arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(where, array) of every array in an argument that tells its address by ``data_ptr``: itself, those in tuples, a descriptor's base; and torch's
+    dtypes, which stand for arrays."""
+    if isinstance(value, tuple):
+        for i, v in enumerate(value):
+            yield from arrays(f"{name}[{i}]", v)
+    elif hasattr(value, "block_shape"):
+        yield from arrays(f"{name}.base", value.base)
+    elif hasattr(value, "data_ptr") or (type(value).__name__ == "dtype" and type(value).__module__.split(".")[0] == "torch"):
+        yield name, value
+
+
+def check_memory(kernel: str, arguments: Mapping[str, Any], constexprs: Container[str]) -> bool:
+    """Whether every array has an address. Raises ArgumentError where one that has elements has none. ``constexprs``: names of what is none."""
+    every = True
+    for name, value in arguments.items():
+        for where, array in () if name in constexprs else arrays(name, value):
+            if isinstance(array, MockTensor) or not hasattr(array, "data_ptr"):
+                raise ArgumentError(f"argument {where!r} of {kernel} is {shown(array)}, which stands for an array in warmup(…) alone; launch with an array")
+            if array.data_ptr() == 0:
+                every = False
+                if is_torch_tensor(type(array)) and array.numel():
+                    raise ArgumentError(f"argument {where!r} of {kernel} has {array.numel()} elements and no memory: its storage was freed "
+                                        "(untyped_storage().resize_(0), as sharded training does between uses); bring it back before the launch")
+    return every
+
+
+def check_current(kernel: str, device: int, arguments: Mapping[str, Any]) -> bool:
+    """Whether the arrays say on which device they lie, which has to be the current one, ``device``. Raises DeviceMismatchError where they lie
+    on several, or on another."""
+    places = {where: (getattr(array.device, "type", ""), index) for name, value in arguments.items() for where, array in arrays(name, value)
+              if (index := device_index(array)) is not None}
+    if not places:
+        return False
+    first, (kind, index) = next(iter(places.items()))
+    for where, place in places.items():
+        if place[1] != index:
+            raise DeviceMismatchError(f"argument {where!r} of {kernel} lies on {place[0]}:{place[1]}, and {first!r} on {kind}:{index}; a launch takes arrays "
+                                      "of one device: move them there")
+    if index != device:
+        how = f"launch it inside `with torch.{kind}.device({index}):`" if kind else f"make device {index} the current one"
+        raise DeviceMismatchError(f"the arrays of {kernel} lie on {kind or 'device'}:{index}, and the current device, on which it would run, is {device}; "
+                                  f"{how}, or move them")
+    return True
+
+
+def unfit(kernel: str, names: Sequence[str], types: Sequence[Any], arguments: Mapping[str, Any]) -> ArgumentError | None:
+    """Which argument is a number that its parameter's type does not hold; None where all fit."""
+    for name, kind in zip(names, types):
+        why = _misfit(kind, arguments.get(name))
+        if why:
+            return ArgumentError(f"argument {name!r} of {kernel}: {why}")
+    return None
+
+
+def _misfit(kind: Any, value: Any) -> str:
+    if not isinstance(kind, str):
+        return next(filter(None, map(_misfit, kind, value)), "") if isinstance(value, tuple) else ""
+    number = value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value
+    if kind in RANGES and isinstance(number, int):
+        low, high = RANGES[kind]
+        return "" if low <= number <= high else f"{number} does not fit {kind}, from {low} to {high}"
+    if kind in RANGES and isinstance(number, float):
+        return f"it is {kind}, an integer; found {number!r}"
+    if kind in LARGEST and isinstance(number, (int, float)) and not isinstance(number, bool):
+        if math.isfinite(number) and abs(number) > LARGEST[kind]:
+            return f"{number!r} is beyond the largest {kind} ({LARGEST[kind]:.8g}); pass an infinity if that is meant, or declare the parameter tl.float64"
+    return ""
