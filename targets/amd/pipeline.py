@@ -40,6 +40,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     if options.block_pingpong and arch in TAKES_TURNS:
         stages = stages.insert_before("allocate_shared_memory", lazy_pass("block_ping_pong", f"{_PASSES}.block_ping_pong:run"))
     stages = stages.insert_after("insert_barriers", lazy_pass("schedule_dot_loops", f"{_PASSES}.schedule_dot_loops:run"))
+    stages = stages.insert_after("insert_barriers", lazy_pass("part_fma_slices", f"{_PASSES}.part_fma_slices:run"))
     if options.buffer_ops and options.async_copy and arch in LOADS_TO_LDS:
         stages = stages.insert_before("pipeline_loops", lazy_pass("direct_to_lds", f"{_PASSES}.direct_to_lds:run"))
         stages = stages.insert_after("insert_barriers", lazy_pass("convert_copies", f"{_PASSES}.convert_to_buffer_ops:run_copies"))
