@@ -69,7 +69,9 @@ class NeedsMemory(LaunchRequest):
 
 
 class Driver(Protocol):
-    """Loads and launches. Made on the first launch only; errors are tilewright errors that say what to do."""
+    """Loads and launches. Made on the first launch only; errors are tilewright errors that say what to do.
+
+    ``device_count() → int`` may be there too: where it says 1, launches are spared the look at which device each array lies on."""
 
     def current_device(self) -> int: ...
     def current_stream(self, device: int) -> int: ...

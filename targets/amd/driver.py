@@ -100,6 +100,9 @@ class AmdDriver:
         self._native = native_launch(hip)
         self.launch: Callable[..., int] = self._native or launch_through(hip)
 
+    def device_count(self) -> int:
+        return int(self.call("hipGetDeviceCount"))
+
     def _first_call(self) -> int:
         """The number of devices. hip-python opens the runtime now: the one that is in the process already, if one is."""
         before = os.environ.get("ROCM_PATH")

@@ -101,6 +101,9 @@ class NvidiaDriver:
         raise CudaError(f"nvidia: {name} failed with {text}", int(status))
 
     # -- devices, contexts, streams
+    def device_count(self) -> int:
+        return int(self.call("cuDeviceGetCount"))
+
     @property
     def current_device(self) -> Callable[[], int]:
         """torch's where torch has CUDA in use, else that of the current context, else 0. A function; where it is torch's own, every launch

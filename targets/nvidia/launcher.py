@@ -149,7 +149,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
         with lock:
             try:
                 pack_into(buffer, 0, gx, gy, gz, threads, 1, 1, shared, stream, 0, 0, *args)
-            except struct.error:
+            except (struct.error, OverflowError):
                 pack_slowly((gx, gy, gz), stream, args, ())
             status = call(config, handle.pointer, table, None)
             if status:
@@ -178,7 +178,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
             bx, by, bz = (min(-(-gx * gy * gz // cluster), handle.multiprocessors // cluster * per_sm) * cluster, 1, 1) if per_sm else (gx, gy, gz)
             try:
                 pack_into(buffer, 0, bx, by, bz, threads, 1, 1, shared, stream, 0, 0, *args, *extra)
-            except struct.error:
+            except (struct.error, OverflowError):
                 pack_slowly((bx, by, bz), stream, args, extra)
             status = call(config, handle.pointer, table, None)
             if status:

@@ -20,6 +20,7 @@ import tilewright as triton
 import tilewright.language as tl
 from tilewright.dialects.errors import ArgumentError, DriverNotFoundError, OutOfResources
 from tilewright.runtime.driver import _drivers, set_driver
+from tilewright.runtime.errors import DeviceMismatchError
 from tilewright.targets import registry
 from tilewright.targets.amd.driver import AmdDriver, HipError, _torch_runtime, pack_format
 from tilewright.targets.amd.emit import emit_amdgcn, kernel_arguments
@@ -152,14 +153,20 @@ def test_a_kernel_runs_from_the_code_object_to_the_result(served, arch):
 def test_each_device_gets_its_own_module_and_its_threads_are_left_as_they_were(served):
     hip = served("gfx942")
     kernel = triton.JITFunction(row_sums.fn)
-    x, y = Tensor(hip, np.ones((1, 64), np.float32)), Tensor(hip, np.zeros(1, np.float32))
-    compiled = kernel.warmup(x, y, 64, 64, BLOCK=64, grid=(1,))
+    arrays = [(Tensor(hip, np.ones((1, 64), np.float32), index), Tensor(hip, np.zeros(1, np.float32), index)) for index in (0, 1)]
+    compiled = kernel.warmup(*arrays[0], 64, 64, BLOCK=64, grid=(1,))
     hip.code[compiled.asm["hsaco"]] = "gfx942", compiled.asm["amdgcn"]
     for device in (0, 1, 0, 1):
         hip.hipSetDevice(device)
+        x, y = arrays[device]
         y.values[:] = np.nan
         kernel[(1,)](x, y, 64, 64, BLOCK=64)
         assert y.values[0] == 64 and hip.launches[-1].device == device == hip.device
+        count = len(hip.launches)
+        for wrong in (arrays[1 - device], (x, arrays[1 - device][1]), (arrays[1 - device][0], y)):
+            with pytest.raises(DeviceMismatchError):
+                kernel[(1,)](*wrong, 64, 64, BLOCK=64)
+        assert len(hip.launches) == count
     assert len(hip.modules) == 2 and {device for device, _ in hip.modules.values()} == {0, 1}
 
 
