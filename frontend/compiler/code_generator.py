@@ -23,7 +23,6 @@ from tilewright.compiler.codegen_base import (
     flatten,
     function_of,
     is_jit,
-    is_static,
     rebuild,
     static_value,
     wrap,
@@ -41,7 +40,7 @@ from tilewright.dialects.errors import (
 from tilewright.language import core
 from tilewright.language import dtypes as t
 from tilewright.language.aggregate import Aggregate
-from tilewright.language.const import ConstexprFunction, constexpr
+from tilewright.language.const import constexpr
 from tilewright.language.tensor_descriptor import tensor_descriptor
 from tilewright.language.values import active_semantic, tensor
 from tilewright.language.values import tuple as tl_tuple
@@ -94,30 +93,6 @@ class CodeGenerator(PythonFunctions, CallGenerator):
         if bound is not None and is_jit(getattr(fn, "__func__", None)):
             return self.inline(fn.__func__, [bound, *args], kwargs)
         return self.call_python(fn, args, kwargs)
-
-    def call_python(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A class, a constexpr_function, or a Python function of a module, with compile-time arguments."""
-        if fn is constexpr:
-            if len(args) != 1 or kwargs or not is_static(args[0]):
-                raise TypeMismatchError("tl.constexpr takes one compile-time value")
-            return constexpr(static_value(args[0]))
-        if fn is tl_tuple:
-            return self._tuple(*args, **kwargs)
-        if isinstance(fn, type) and issubclass(fn, (core.range, core.condition)):
-            return fn(*args, **kwargs)
-        if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
-            values = fn(*args, **kwargs)
-            return tl_tuple(list(values), fn._fields)
-        static = all(is_static(a) for a in (*args, *kwargs.values()))
-        if not static:
-            if isinstance(fn, ConstexprFunction):  # triton.cdiv(run-time, constexpr), say: its operators do
-                return wrap(fn.fn(*args, **kwargs))
-            raise UnsupportedLanguageConstruct(f"{getattr(fn, '__name__', fn)!s} is not a function of the language and cannot take tensors; "
-                                               "decorate it with @jit")
-        if not callable(fn):
-            how = f"; convert with x.to({fn})" if isinstance(fn, t.dtype) else ""
-            raise TypeMismatchError(f"{fn!r} cannot be called{how}")
-        return wrap(fn(*(static_value(a) for a in args), **{k: static_value(v) for k, v in kwargs.items()}))
 
     def bind(self, fn: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -29,7 +29,7 @@ from tilewright.language import core
 from tilewright.language import dtypes as t
 from tilewright.language.block_pointer import block_pointer
 from tilewright.language.const import constexpr
-from tilewright.language.values import base_value, tensor
+from tilewright.language.values import tensor
 
 
 class ControlGenerator(StatementGenerator):
@@ -119,14 +119,6 @@ class ControlGenerator(StatementGenerator):
         source = iter(values)
         return [rebuild(template, source) for template in templates]
 
-    def alike(self, a: Any, b: Any) -> bool:
-        """Whether two values have one structure and types, and equal compile-time parts."""
-        if isinstance(a, tensor):
-            return isinstance(b, tensor) and a.type == b.type
-        if isinstance(a, base_value):
-            return isinstance(b, base_value) and a.same_form(b) and all(self.alike(x, y) for x, y in zip(a.parts, b.parts))
-        return not isinstance(b, base_value) and same_static(a, b)
-
     def choose(self, node: ast.IfExp, condition: tensor) -> Any:
         """``a if c else b`` with a run-time c: a select where both exist already, else an scf.if."""
         location = self.builder.loc
@@ -137,8 +129,7 @@ class ControlGenerator(StatementGenerator):
             values.append(self.inside(block, partial(self.visit, branch)))
             blocks.append(block)
         self.builder.loc = location
-        return self.merge(holder, blocks, condition, [("the value", *values)], lambda name, a, b: TypeMismatchError(
-            f"the values of a conditional expression with a run-time condition have one type, not {type_text(a)} and {type_text(b)}"))[0]
+        return self.merge(holder, blocks, condition, [("the value", *values)], lambda name, a, b: self.unlike(a, b))[0]
 
     # -- for -------------------------------------------------------------------------------------------------------
     def iterable(self, node: ast.expr) -> Any:
@@ -249,8 +240,6 @@ class ControlGenerator(StatementGenerator):
         for name in ("num_stages", "loop_unroll_factor"):
             value = static_value(getattr(loop, name))
             if value is not None:
-                if not isinstance(value, int):
-                    raise TypeMismatchError(f"{name} of tl.range is a compile-time integer, not {value!r}")
                 attrs[f"tt.{name}"] = self.builder.attr("", name, int(value))
         for name in ("flatten", "warp_specialize", "disallow_acc_multi_buffer", "disable_licm"):
             if static_value(getattr(loop, name)):

@@ -16,7 +16,7 @@ from tilewright.dialects.errors import NameResolutionError, TypeMismatchError, U
 from tilewright.language import core
 from tilewright.language import dtypes as t
 from tilewright.language.aggregate import Aggregate, BoundMethod
-from tilewright.language.const import constexpr
+from tilewright.language.const import ConstexprFunction, constexpr
 from tilewright.language.dtypes import dtype
 from tilewright.language.semantic_base import integer_promote
 from tilewright.language.values import base_value, tensor
@@ -106,6 +106,31 @@ class ValueRules:
         """A binary operation with at least one tensor."""
         return getattr(self.semantic, method)(lhs, rhs)
 
+    # -- calls -----------------------------------------------------------------------------------------------------
+    def call_python(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A class, a constexpr_function, or a Python function of a module, with compile-time arguments."""
+        if fn is constexpr:
+            if len(args) != 1 or kwargs or not is_static(args[0]):
+                raise TypeMismatchError("tl.constexpr takes one compile-time value")
+            return constexpr(static_value(args[0]))
+        if fn is tl_tuple:
+            return tl_tuple(self.static_iterable(args[0], "tuple") if args else [], *args[1:], **kwargs)
+        if isinstance(fn, type) and issubclass(fn, (core.range, core.condition)):
+            return fn(*args, **kwargs)
+        if isinstance(fn, type) and issubclass(fn, tuple) and hasattr(fn, "_fields"):
+            values = fn(*args, **kwargs)
+            return tl_tuple(list(values), fn._fields)
+        static = all(is_static(a) for a in (*args, *kwargs.values()))
+        if not static:
+            if isinstance(fn, ConstexprFunction):  # triton.cdiv(run-time, constexpr), say: its operators do
+                return wrap(fn.fn(*args, **kwargs))
+            raise UnsupportedLanguageConstruct(f"{getattr(fn, '__name__', fn)!s} is not a function of the language and cannot take tensors; "
+                                               "decorate it with @jit")
+        if not callable(fn):
+            how = f"; convert with x.to({fn})" if isinstance(fn, t.dtype) else ""
+            raise TypeMismatchError(f"{fn!r} cannot be called{how}")
+        return wrap(fn(*(static_value(a) for a in args), **{k: static_value(v) for k, v in kwargs.items()}))
+
     # -- conversions -----------------------------------------------------------------------------------------------
     def to_tensor(self, value: Any) -> Any:
         """Numbers as tensors, inside tuples too; anything else as it is."""
@@ -162,7 +187,10 @@ class ValueRules:
                 return tl_tuple([*self.static_iterable(lhs, "+"), *self.static_iterable(rhs, "+")])
             if kind is ast.Mult:
                 items, count = (lhs, rhs) if isinstance(lhs, tl_tuple) else (rhs, lhs)
-                return items * count
+                times = static_value(count)
+                if isinstance(times, bool) or not isinstance(times, int):
+                    raise TypeMismatchError(f"a tuple is repeated by a compile-time integer, not by {times!r}")
+                return items * times
             raise TypeMismatchError(f"{sign} does not take tuples")
         return wrap(self.python_operation(kind, python, static_value(lhs), static_value(rhs)))
 
@@ -290,6 +318,19 @@ class ValueRules:
             value = self.semantic.unsplat(value)
         self.at(node)
         return self.semantic.to_bool(value)
+
+    def alike(self, a: Any, b: Any) -> bool:
+        """Whether two values have one structure and types, and equal compile-time parts."""
+        if isinstance(a, tensor):
+            return isinstance(b, tensor) and a.type == b.type
+        if isinstance(a, base_value):
+            return isinstance(b, base_value) and a.same_form(b) and all(self.alike(x, y) for x, y in zip(a.parts, b.parts))
+        return not isinstance(b, base_value) and same_static(a, b)
+
+    @staticmethod
+    def unlike(a: Any, b: Any) -> TypeMismatchError:
+        """The error of a conditional expression whose values are not alike."""
+        return TypeMismatchError(f"the values of a conditional expression with a run-time condition have one type, not {type_text(a)} and {type_text(b)}")
 
     # -- parts of values -------------------------------------------------------------------------------------------
     def attribute(self, node: Any, value: Any, name: str) -> Any:

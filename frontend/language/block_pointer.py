@@ -5,6 +5,7 @@ They exist in the frontend only: loads and stores become ordinary tensors of poi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ class BlockPointerSemantic(TileSemantic):
         if not isinstance(pointer, block_pointer):
             raise TypeMismatchError(f"advance moves a block pointer (tl.make_block_ptr), not {describe(pointer)}")
         moves = self._scalars(offsets, len(pointer.block_shape), "offsets", offset=True)
-        new = [old if by.const == 0 else self.add(old, by) for old, by in zip(pointer.offsets, moves)]
+        new = [old if by.const == 0 else self.add(old, by, False) for old, by in zip(pointer.offsets, moves)]
         return block_pointer(pointer.base, pointer.sizes, pointer.strides, new, pointer.block_shape, pointer.order)
 
     def _along(self, pointer: block_pointer, dim: int) -> tensor:
@@ -121,7 +122,7 @@ class BlockPointerSemantic(TileSemantic):
                 continue
             steps = self._along(pointer, dim)
             if stride.const is not None and abs(stride.const) * size < 2**31:
-                steps = steps if stride.const == 1 else self.mul(steps, stride.const)
+                steps = steps if stride.const == 1 else self.mul(steps, stride.const, False)
             else:
                 steps = self.mul(self.cast(steps, t.int64), self.cast(stride, t.int64))
             addresses = self.addptr(*self.broadcast(addresses, steps))
@@ -135,7 +136,7 @@ class BlockPointerSemantic(TileSemantic):
         if len(dims) != len(named):
             raise ShapeMismatchError(f"boundary_check names each dim once, not {named}")
         for dim in dims:
-            index = self.add(self._along(pointer, dim), pointer.offsets[dim])
+            index = self.add(self._along(pointer, dim), pointer.offsets[dim], False)
             inside = self.and_(self.greater_equal(index, 0), self.less_than(index, pointer.sizes[dim]))
             mask = inside if mask is None else self.and_(mask, inside)
         return None if mask is None else self.broadcast_to_rank(mask, pointer.block_shape)
@@ -159,6 +160,9 @@ class BlockPointerSemantic(TileSemantic):
         if padding == "nan" and not element.is_floating():
             raise TypeMismatchError(f'padding_option "nan" is for floats, not {element}')
         inside = self.block_mask(ptr, boundary_check)
+        if padding and inside is None:  # which Triton takes
+            warnings.warn(f'padding_option "{padding}" pads nothing without boundary_check: the load reads whatever lies outside the tensor; name the dims '
+                          "in boundary_check", stacklevel=2)
         filler = None if inside is None or not padding else self.constant(float("nan") if padding == "nan" else 0, block_type(element, ptr.block_shape))
         return super().load(self.block_addresses(ptr), inside, filler, (), "", cache_modifier, eviction_policy, volatile)
 

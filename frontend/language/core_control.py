@@ -71,7 +71,7 @@ def assume(cond: Any, _semantic: Any = None) -> None:
         tl.assume(n > 0)
         x = tl.load(p + i % n)
     """
-    if not isinstance(cond, (tensor, bool, int)):
+    if not isinstance(cond, (tensor, bool)):
         raise TypeMismatchError(f"assume takes a scalar condition, not {cond!r}")
     if isinstance(cond, tensor):
         _semantic.assume(cond)
@@ -114,7 +114,7 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
         tl.static_assert(x.shape[0] == 16, "blocks of 16")
         tl.static_assert(x.dtype == tl.float32)
     """
-    if isinstance(cond, tensor) and not _semantic.builder.is_interpreter:
+    if isinstance(cond, tensor):
         raise TypeMismatchError("static_assert takes a compile-time condition, not a run-time tensor; use tl.device_assert")
     if not cond:
         raise CompileTimeAssertionFailure(f"static_assert does not hold{': ' + str(msg) if msg != '' else ''}")
@@ -213,12 +213,25 @@ def _portable(symbol: str, names: Sequence[str]) -> str | None:
     return next((n for n in (bare, bare.removesuffix("f")) if n in names), None)
 
 
+def _count(what: str, value: Any) -> None:
+    value = _unwrap_if_constexpr(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise TypeMismatchError(f"{what} is a compile-time integer, not {value!r}")
+
+
+def _flag(what: str, value: Any) -> None:
+    value = _unwrap_if_constexpr(value)
+    if isinstance(value, tensor) or value not in (None, False, True):
+        raise TypeMismatchError(f"{what} is True or False, known while compiling, not {value!r}")
+
+
 # -- loops -------------------------------------------------------------------------------------------------------------
 class range:  # noqa: A001
     """``for i in tl.range(…)``: a run-time loop with hints. In the interpreter it counts like Python's range.
 
     ``num_stages``: iterations in flight of the loads; ``loop_unroll_factor``: iterations a round (a second loop runs those that are
-    left); ``flatten``, ``warp_specialize``, ``disallow_acc_multi_buffer``, ``disable_licm``. They are hints that change no result.
+    left; below 2: none); ``flatten``, ``warp_specialize``, ``disallow_acc_multi_buffer``, ``disable_licm``. They are hints that change no result,
+    and compile-time values: integers and truth values. Raises TypeMismatchError for others, and for a negative ``num_stages``.
 
     Types: int32, int64.
 
@@ -237,6 +250,12 @@ class range:  # noqa: A001
         self.num_stages, self.loop_unroll_factor = num_stages, loop_unroll_factor
         self.disallow_acc_multi_buffer, self.flatten, self.warp_specialize = disallow_acc_multi_buffer, flatten, warp_specialize
         self.disable_licm = disable_licm
+        for name in ("num_stages", "loop_unroll_factor"):
+            _count(f"{name} of tl.range", getattr(self, name))
+        if self.num_stages is not None and _unwrap_if_constexpr(self.num_stages) is not None and _unwrap_if_constexpr(self.num_stages) < 0:
+            raise TypeMismatchError(f"num_stages of tl.range is at least 0, not {_unwrap_if_constexpr(self.num_stages)}")
+        for name in ("disallow_acc_multi_buffer", "flatten", "warp_specialize", "disable_licm"):
+            _flag(f"{name} of tl.range", getattr(self, name))
 
     def __iter__(self) -> Any:
         return iter(_python_range(*(int(_unwrap_if_constexpr(v)) for v in (self.start, self.end, self.step))))
@@ -277,6 +296,7 @@ class condition:
     """
 
     def __init__(self, arg1: Any, disable_licm: Any = False, _semantic: Any = None):
+        _flag("disable_licm of tl.condition", disable_licm)
         self.condition, self.disable_licm = arg1, disable_licm
 
     def __bool__(self) -> bool:

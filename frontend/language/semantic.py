@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.dialects.errors import UnsupportedLanguageConstruct
 from tilewright.language.semantic_base import computation_type, integer_promote, type_of_python
 from tilewright.language.semantic_descriptor import DescriptorSemantic
 from tilewright.language.semantic_scaled import ScaledSemantic
@@ -38,6 +39,8 @@ class Semantic(DescriptorSemantic, ScaledSemantic):
             from tilewright.runtime.interpreter import interpreted
 
             return interpreted(fn)(*args)
+        if not callable(fn):
+            raise UnsupportedLanguageConstruct(f"{fn!r} is not a function of the language and cannot take tensors; decorate it with @jit")
         return (fn if hasattr(fn, "launches") else getattr(fn, "fn", fn))(*args)
 
 

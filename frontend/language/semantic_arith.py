@@ -28,8 +28,28 @@ class ArithmeticSemantic(SemanticBase):
     """Elementwise operations."""
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
-    def add(self, lhs: Any, rhs: Any) -> tensor:
-        """Sum; pointer + integer advances by elements."""
+    def checks_overflow(self, scalar: Any) -> bool:
+        """Whether sums, differences and products of that type are held to their exact values: those of integers of up to 32 bits, where the options
+        ``debug`` and ``sanitize_overflow`` are on. Combiners check nothing: threads combine values, too, that no result is made of."""
+        options = self.builder.options
+        return (scalar.is_int() and scalar.int_bitwidth < 64 and not self.in_combiner and bool(getattr(options, "debug", False))
+                and bool(getattr(options, "sanitize_overflow", True)))
+
+    def assert_range(self, exact: tensor, scalar: Any, what: str) -> None:
+        """Stop the program where ``exact`` (int64, or a float) is outside the range of the type ``scalar``."""
+        low, high = (self.constant(v, exact.type) for v in (scalar.get_int_min_value(), scalar.get_int_max_value()))
+        fits = self.and_(self.less_equal(exact, high), self.greater_equal(exact, low))
+        self.device_assert(fits, f"{scalar.name} overflow detected for operation {what}")
+
+    def _assert_fits(self, op: str, lhs: tensor, rhs: tensor, what: str) -> None:
+        """The exact result is that of int64; a product of uint32 that is larger than that holds wraps to a negative number, which does not fit either."""
+        scalar = lhs.type.scalar
+        if self.checks_overflow(scalar):
+            wide = [self.cast(v, t.int64) for v in (lhs, rhs)]
+            self.assert_range(self.new(op, wide, wide[0].type), scalar, what)
+
+    def add(self, lhs: Any, rhs: Any, sanitize_overflow: bool = True) -> tensor:
+        """Sum; pointer + integer advances by elements. ``sanitize_overflow`` False: may wrap, whatever the options say."""
         lhs, rhs = self.binary_operands(lhs, rhs, "+", ptr_lhs=True, ptr_rhs=True)
         l_type, r_type = lhs.type.scalar, rhs.type.scalar
         if l_type.is_ptr() and r_type.is_ptr():
@@ -38,6 +58,8 @@ class ArithmeticSemantic(SemanticBase):
             lhs, rhs, l_type = rhs, lhs, r_type
         if l_type.is_ptr():
             return self.addptr(lhs, rhs)
+        if sanitize_overflow:
+            self._assert_fits("arith.addi", lhs, rhs, "add")
         return self.float_op("arith.addf" if l_type.is_floating() else "arith.addi", [lhs, rhs], lhs.type)
 
     def addptr(self, ptr: tensor, offset: tensor) -> tensor:
@@ -47,7 +69,7 @@ class ArithmeticSemantic(SemanticBase):
             offset = self.cast(offset, t.int64)
         return self.new("tt.addptr", [ptr, offset], ptr.type)
 
-    def sub(self, lhs: Any, rhs: Any) -> tensor:
+    def sub(self, lhs: Any, rhs: Any, sanitize_overflow: bool = True) -> tensor:
         lhs, rhs = self.binary_operands(lhs, rhs, "-", ptr_lhs=True)
         scalar = lhs.type.scalar
         if scalar.is_ptr():
@@ -56,11 +78,15 @@ class ArithmeticSemantic(SemanticBase):
                 raise TypeMismatchError("two pointers cannot be subtracted; cast them to int64 first")
             if off.is_int_unsigned():
                 rhs = self.cast(rhs, t.int64)
-            return self.addptr(lhs, self.minus(rhs))
+            return self.addptr(lhs, self.minus(rhs, sanitize_overflow))
+        if sanitize_overflow:
+            self._assert_fits("arith.subi", lhs, rhs, "sub")
         return self.float_op("arith.subf" if scalar.is_floating() else "arith.subi", [lhs, rhs], lhs.type)
 
-    def mul(self, lhs: Any, rhs: Any) -> tensor:
+    def mul(self, lhs: Any, rhs: Any, sanitize_overflow: bool = True) -> tensor:
         lhs, rhs = self.binary_operands(lhs, rhs, "*")
+        if sanitize_overflow:
+            self._assert_fits("arith.muli", lhs, rhs, "mul")
         return self.float_op("arith.mulf" if lhs.type.scalar.is_floating() else "arith.muli", [lhs, rhs], lhs.type)
 
     def truediv(self, lhs: Any, rhs: Any) -> tensor:
@@ -81,14 +107,22 @@ class ArithmeticSemantic(SemanticBase):
         scalar = lhs.type.scalar
         if not scalar.is_int():
             raise TypeMismatchError(f"// takes integers, not {scalar}; use / and tl.floor")
+        self._not_by_zero("//", rhs)
         return self.new("arith.divsi" if scalar.is_int_signed() else "arith.divui", [lhs, rhs], lhs.type)
 
     def mod(self, lhs: Any, rhs: Any) -> tensor:
         """Remainder with the sign of the dividend (C's, and Triton's)."""
         lhs, rhs = self.binary_operands(lhs, rhs, "%", div_or_mod=True)
         scalar = lhs.type.scalar
+        self._not_by_zero("%", rhs)
         op = "arith.remf" if scalar.is_floating() else "arith.remsi" if scalar.is_int_signed() else "arith.remui"
         return self.float_op(op, [lhs, rhs], lhs.type)
+
+    @staticmethod
+    def _not_by_zero(sign: str, divisor: tensor) -> None:
+        """No machine has a quotient of integers by 0, and some end the process: what is known while compiling is told."""
+        if divisor.const == 0 and divisor.type.scalar.is_int():
+            raise TypeMismatchError(f"{sign} by 0, a constant: no integer is the result; choose by tl.where what stands in its place")
 
     def fdiv(self, lhs: Any, rhs: Any, ieee_rounding: bool = False) -> tensor:
         """Float quotient in the operands' own type; ``ieee_rounding``: correctly rounded."""
@@ -99,19 +133,26 @@ class ArithmeticSemantic(SemanticBase):
             return self.new("tt.precise_divf", [lhs, rhs], lhs.type)
         return self.divided(lhs, rhs)
 
-    def minus(self, value: tensor) -> tensor:
+    def minus(self, value: tensor, sanitize_overflow: bool = True) -> tensor:
         scalar = value.type.scalar
         if scalar.is_ptr():
             raise TypeMismatchError("a pointer has no negative")
         if scalar.is_floating():
             return self.float_op("arith.negf", [value], value.type)
-        return self.new("arith.subi", [self.constant(0, value.type), value], value.type)
+        zero = self.constant(0, value.type)
+        if sanitize_overflow:
+            self._assert_fits("arith.subi", zero, value, "sub")
+        return self.new("arith.subi", [zero, value], value.type)
 
     # -- bits ------------------------------------------------------------------------------------------------------
     def _bitwise(self, op: str, sign: str, lhs: Any, rhs: Any) -> tensor:
         lhs, rhs = self.binary_operands(lhs, rhs, sign, promote=self._may_promote(lhs, rhs))
         if not lhs.type.scalar.is_int() or not rhs.type.scalar.is_int():
             raise TypeMismatchError(f"{sign} takes integers, not {lhs.type.scalar} and {rhs.type.scalar}")
+        bits = lhs.type.scalar.int_bitwidth
+        if sign in ("<<", ">>") and rhs.const is not None and not 0 <= rhs.const < bits:
+            raise TypeMismatchError(f"{sign} of {lhs.type.scalar} by {rhs.const}, a constant: machines shift by 0 to {bits - 1}, and differ beyond; "
+                                    "cast to a wider type, or write what the result is to be")
         return self.new(op, [lhs, rhs], lhs.type)
 
     @staticmethod

@@ -103,6 +103,8 @@ def round_constant(value: float, type: dtype) -> float | None:
 class SemanticBase:
     """Holds the builder; see Semantic."""
 
+    in_combiner = False  # within the function of a reduction, a scan or map_elementwise
+
     def __init__(self, builder: Builder):
         self.builder = builder
 
@@ -180,7 +182,19 @@ class SemanticBase:
             raise TypeMismatchError(f"full and zeros take a type of the language such as tl.float32 as dtype, not {describe(dtype)}")
         if not hasattr(value, "__float__"):  # numpy's numbers too
             raise TypeMismatchError(f"full takes a number or a scalar tensor, not {describe(value)}")
+        self._fits(value, dtype)
         return self.constant(value, block_type(dtype, shape) if shape else dtype)
+
+    @staticmethod
+    def _fits(value: Any, dtype: dtype) -> None:
+        """Refuse a number that ``full`` would change: what the type's width does not hold, signed or as bits (0xFF of int8 is -1), and fractions."""
+        if not dtype.is_int() or dtype.is_bool() or isinstance(value, float) and not math.isfinite(value):
+            return
+        if value != int(value):
+            raise TypeMismatchError(f"full of {value!r} and {dtype}: it is no integer; round it first, or take a float type")
+        bits = dtype.int_bitwidth
+        if not -(1 << (bits - 1)) <= int(value) < 1 << bits:
+            raise TypeMismatchError(f"full of {value!r} and {dtype}: the number does not fit {bits} bits, which hold {-(1 << (bits - 1))} to {(1 << bits) - 1}")
 
     @staticmethod
     def shape_of(shape: Any) -> list[int]:

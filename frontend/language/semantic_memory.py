@@ -16,7 +16,7 @@ from tilewright.language.semantic_base import describe
 from tilewright.language.values import tensor
 
 _CACHE = {"": "none", None: "none", ".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv", ".wb": "wb", ".wt": "wt"}
-_LOAD_CACHE, _STORE_CACHE = ("", ".ca", ".cg", ".cs", ".cv"), ("", ".wb", ".cg", ".cs", ".wt", ".ca", ".cv")
+_LOAD_CACHE, _STORE_CACHE = ("", ".ca", ".cg", ".cs", ".cv"), ("", ".wb", ".cg", ".cs", ".wt")
 _EVICT = {"": "normal", None: "normal", "evict_normal": "normal", "evict_first": "evict_first", "evict_last": "evict_last"}
 _SEM = {None: "acq_rel", "": "acq_rel", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel", "relaxed": "relaxed"}
 _SCOPE = {None: "gpu", "": "gpu", "gpu": "gpu", "cta": "cta", "sys": "sys"}
@@ -194,12 +194,13 @@ class MemorySemantic(ArithmeticSemantic):
 
     def _grid(self, op: str, axis: Any, what: str) -> tensor:
         axis = unwrap(axis)
-        if axis not in (0, 1, 2) or isinstance(axis, tensor):
+        if not isinstance(axis, int) or axis not in (0, 1, 2):
             raise TypeMismatchError(f"the axis of {what} is 0, 1 or 2, not {describe(axis)}")
         return self.new(op, [], t.int32, {"axis": int(axis)})
 
     def assume(self, cond: Any) -> None:
-        cond = self.to_bool(cond)
+        if not cond.type.scalar.is_bool():
+            raise TypeMismatchError(f"assume takes a condition (a comparison, int1), not {describe(cond)}")
         if cond.type.is_block():
             raise ShapeMismatchError(f"assume takes a scalar condition, not one of shape {list(cond.shape)}")
         self.builder.create("tt.assume", [cond.handle], [], {})

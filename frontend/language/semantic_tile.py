@@ -72,6 +72,8 @@ class TileSemantic(MemorySemantic):
             elif entry is Ellipsis:
                 dim += len(value.type.shape) - sum(1 for e in entries if isinstance(e, slice))
             else:
+                if isinstance(entry, slice):
+                    entry = slice(unwrap(entry.start), unwrap(entry.stop), unwrap(entry.step))
                 raise TypeMismatchError(f"tensors are indexed by `:` and None only, not by {describe(entry)}; "
                                         "load takes elements from memory, tl.gather and reductions from a tensor")
         return out
@@ -153,6 +155,13 @@ class TileSemantic(MemorySemantic):
         return self.reshape(joined, shape)
 
     # -- reductions and scans --------------------------------------------------------------------------------------
+    def _in_combiner(self, function: Callable[..., Any], *args: Any) -> Any:
+        was, self.in_combiner = self.in_combiner, True
+        try:
+            return function(*args)
+        finally:
+            self.in_combiner = was
+
     def _region(self, op: str, values: Sequence[tensor], result_types: Sequence[Any], attrs: dict[str, Any], combine: Callable[..., Any],
                 what: str) -> list[tensor]:
         scalars = [v.type.scalar for v in values]
@@ -160,7 +169,7 @@ class TileSemantic(MemorySemantic):
 
         def body(handles: list[Any]) -> list[Any]:
             args = [tensor(h, s) for h, s in zip(handles, [*scalars, *scalars])]
-            out = combine(*args)
+            out = self._in_combiner(combine, *args)
             outs = list(out) if isinstance(out, (tuple, list, tl_tuple)) else [out]
             if len(outs) != n:
                 raise TypeMismatchError(f"the combiner of {what} returns {len(outs)} values for {n} inputs")
@@ -224,7 +233,7 @@ class TileSemantic(MemorySemantic):
         def body(handles: list[Any]) -> tuple[list[Any], list[Any]]:
             nonlocal many
             scalars = [v.type.scalar for v in values for _ in range(pack)]
-            out = function(*(tensor(h, s) for h, s in zip(handles, scalars)))
+            out = self._in_combiner(function, *(tensor(h, s) for h, s in zip(handles, scalars)))
             many = isinstance(out, (tuple, list, tl_tuple))
             outs = [self.to_tensor(o) for o in (out if many else [out])]
             if not outs or len(outs) % pack:
@@ -354,6 +363,10 @@ class TileSemantic(MemorySemantic):
             raise ShapeMismatchError(f"{name} of a tensor of shape {list(value.shape)} takes {max(1, len(value.shape))} numbers, not {len(numbers)}")
         if any(n < 1 for n in numbers):
             raise TypeMismatchError(f"{name} takes numbers of at least 1, not {numbers}")
+        if value.type.scalar.is_floating():
+            raise TypeMismatchError(f"{name} is a promise about integers and pointers, not about {value.type.scalar}")
+        if name == "multiple_of" and value.const is not None and any(value.const % n for n in numbers):
+            raise TypeMismatchError(f"multiple_of of the constant {value.const}: it is no multiple of {numbers}")
         self.builder.set_hint(value.handle, {"multiple_of": "tt.divisibility", "max_contiguous": "tt.contiguity",
                                              "max_constancy": "tt.constancy"}[name], numbers)
         return value

@@ -144,6 +144,7 @@ def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
     return low, high + array.itemsize
 
 
+RULES.interpreted = lambda fn: interpreted(fn)  # type: ignore[method-assign]
 _interpreted: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -222,6 +223,8 @@ class InterpretedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call from another kernel that is being interpreted."""
         builder = tl.current_semantic().builder  # raises outside a kernel, saying what to do
+        if self.fn in builder.calls:
+            raise UnsupportedLanguageConstruct(f"{self.__name__} calls itself; the language of kernels has no recursion")
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -234,8 +237,6 @@ class InterpretedFunction:
                     values[name] = tl.constexpr(value)
             elif name != self._rest:
                 values[name] = wrap(value)
-        if self.fn in builder.calls:
-            raise UnsupportedLanguageConstruct(f"{self.__name__} calls itself; the language of kernels has no recursion")
         builder.calls.append(self.fn)
         try:
             return self._python()(*bound.args, **bound.kwargs)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.compiler import names
 from tilewright.dialects.errors import UnsupportedLanguageConstruct
+from tilewright.language import core
 from tilewright.runtime.interpreter_rules import RULES, Spin
 
 _ALLOWED = ("Import", "ImportFrom")
@@ -116,6 +117,12 @@ class Rewriter(ast.NodeTransformer):
             node = node.value
         return isinstance(node, ast.Name) and node.id not in self.local and isinstance(self.scope.get(node.id), types.ModuleType)
 
+    def named(self, node: ast.expr) -> Any:
+        """What such an expression names; None of nothing."""
+        if isinstance(node, ast.Attribute):
+            return getattr(self.named(node.value), node.attr, None)
+        return self.scope.get(node.id) if isinstance(node, ast.Name) else None
+
     # -- what is refused -------------------------------------------------------------------------------------------
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.stmt):
@@ -154,7 +161,12 @@ class Rewriter(ast.NodeTransformer):
         return self.rule(node, "end", ast.BoolOp(node.op, [begin, *(self.rule(v, "step", v) for v in node.values)]))
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
+        effects = any(isinstance(n, (ast.Call, ast.NamedExpr, ast.Lambda, ast.ListComp, ast.GeneratorExp)) for part in (node.body, node.orelse)
+                      for n in ast.walk(part))
         self.generic_visit(node)
+        if not effects:
+            nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+            return self.rule(node, "pick", node.test, *(ast.copy_location(ast.Lambda(nothing, part), part) for part in (node.body, node.orelse)))
         node.test = self.rule(node.test, "choice", node.test)
         return self.rule(node, "chosen", node)
 
@@ -204,7 +216,8 @@ class Rewriter(ast.NodeTransformer):
             ast.copy_location(node.func, fn)
         elif isinstance(fn, ast.Attribute):  # a method, or a function of a module
             if self.is_module(fn):
-                node.func = self.rule(fn, "callee", fn)
+                if not core.is_builtin(self.named(fn)):
+                    node.func = self.rule(fn, "callee", fn)
             else:
                 fn.value = self.visit(fn.value)
         elif not isinstance(fn, ast.Name):
@@ -273,6 +286,8 @@ class Rewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
             return self.store(node.targets[0], value)
         after: list[ast.stmt] = []
+        if isinstance(node.targets[0], (ast.Tuple, ast.List)):
+            value = self.rule(node, "several", value)
         node.targets = [self.targets(t, after) for t in node.targets]
         node.value = value
         return [node, *after]
@@ -307,7 +322,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> Any:
         one_name = isinstance(node.target, ast.Name)
-        node.iter = self.rule(node.iter, "iterate", self.visit(node.iter), ast.Constant(one_name))
+        changed = ast.Constant(tuple(sorted(_stored(node.body) - {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)})))
+        node.iter = self.rule(node.iter, "iterate", self.visit(node.iter), ast.Constant(one_name), changed)
         first: list[ast.stmt] = []
         node.target = self.targets(node.target, first)
         node.body = [*first, *self.body(node.body)]
@@ -316,8 +332,8 @@ class Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Any:
         read = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
         fixed = not _leaves(node.body) and not read & _stored(node.body)
-        spin = self.temporary(node)
-        node.test = self.rule(node.test, "again", self.visit(node.test), ast.Constant(fixed), ast.Name(spin, ast.Load()))
+        spin, changed = self.temporary(node), ast.Constant(tuple(sorted(_stored(node.body))))
+        node.test = self.rule(node.test, "again", self.visit(node.test), ast.Constant(fixed), ast.Name(spin, ast.Load()), changed)
         node.body = self.body(node.body)
         return [self.statement(node, ast.Assign([ast.Name(spin, ast.Store())], self.rule(node, "Spin"))), node]
 
@@ -337,14 +353,7 @@ def _refuse(reason: str) -> None:
     raise UnsupportedLanguageConstruct(reason)
 
 
-def _callee(fn: Any) -> Any:
-    """A function of a module, interpreted where it is a jit function."""
-    from tilewright.runtime.interpreter import interpreted
-
-    return interpreted(fn)
-
-
-RULES.refuse, RULES.callee, RULES.Spin = _refuse, _callee, Spin  # type: ignore[attr-defined]
+RULES.refuse, RULES.Spin = _refuse, Spin  # type: ignore[attr-defined]
 _codes: weakref.WeakKeyDictionary[Any, types.CodeType] = weakref.WeakKeyDictionary()
 
 

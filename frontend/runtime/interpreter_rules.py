@@ -8,18 +8,27 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.compiler import names
 from tilewright.compiler.python_functions import PythonFunctions
-from tilewright.compiler.rules import BINARY, COMPARE, is_constexpr_annotation, is_static, static_value, type_text, wrap
+from tilewright.compiler.rules import (
+    BINARY,
+    COMPARE,
+    is_constexpr_annotation,
+    is_static,
+    same_static,
+    static_value,
+    type_text,
+    wrap,
+)
 from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core
 from tilewright.language.const import constexpr
-from tilewright.language.values import current_semantic, tensor
+from tilewright.language.values import base_value, current_semantic, tensor
 from tilewright.language.values import tuple as tl_tuple
 from tilewright.runtime.interpreter_memory import InterpreterError
 
@@ -61,9 +70,22 @@ class Rules(PythonFunctions):
             raise UnsupportedLanguageConstruct(names.WITH_WHAT)
         return fn
 
+    def callee(self, fn: Any) -> Any:
+        """A function of a module, called as compiled kernels call it."""
+        fn = self.interpreted(fn)
+        if core.is_builtin(fn) or names.is_jit(fn) or fn is print:
+            return fn
+        return lambda *args, **kwargs: self.call_python(fn, list(args), kwargs)
+
+    interpreted: Callable[[Any], Any]
+
     # -- displays --------------------------------------------------------------------------------------------------
     def tuple(self, *values: Any) -> Any:
         return tl_tuple([wrap(v) for v in values])
+
+    def several(self, value: Any) -> Any:
+        """What is assigned to several names."""
+        return value if isinstance(value, tl_tuple) else self.static_iterable(value, "an assignment to several names")
 
     def star(self, value: Any) -> list[Any]:
         return self.static_iterable(value, "*")
@@ -104,7 +126,11 @@ class Rules(PythonFunctions):
             return bool(static_value(value))
         if value.type.is_block():
             value = self.test(None, value)
-        return bool(value)
+        return bool(self.number(value))
+
+    def number(self, value: tensor) -> bool | int | float:
+        """What a run-time scalar is: for control flow, not for the functions of the language, which may not ask."""
+        return self.semantic.builder.value_of(value.handle)  # type: ignore[no-any-return]
 
     @property
     def pending(self) -> list[Any]:
@@ -118,6 +144,17 @@ class Rules(PythonFunctions):
 
     def chosen(self, value: Any) -> Any:
         return self.to_tensor(value) if self.pending.pop() else value
+
+    def pick(self, test: Any, body: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        """``a if … else b`` where neither has effects: both types are looked at, as in compiled kernels."""
+        found = self.truth(test)
+        if not isinstance(test, tensor):
+            return body() if found else other()
+        values = body(), other()
+        a, b = map(self.to_tensor, values)
+        if not (is_static(values[0]) and is_static(values[1]) and same_static(*values) or self.alike(a, b)):
+            raise self.unlike(*map(wrap, values))
+        return a if found else b
 
     def begin(self, is_and: bool) -> bool:
         """The first of ``and`` or ``or``; ``step`` follows for each operand, and tells Python whether to go on."""
@@ -168,8 +205,9 @@ class Rules(PythonFunctions):
             raise AssertionError(str(message))
 
     # -- loops -----------------------------------------------------------------------------------------------------
-    def iterate(self, value: Any, one_name: bool = True) -> Iterator[Any]:
-        """The items of a ``for``: of a range, run-time integers of the type in which compiled loops count."""
+    def iterate(self, value: Any, one_name: bool = True, changed: Sequence[str] = ()) -> Iterator[Any]:
+        """The items of a ``for``: of a range, run-time integers of the type in which compiled loops count. ``changed``: variables that the body
+        assigns, which keep their types."""
         raw = value.value if type(value) is constexpr else value
         if isinstance(raw, builtins.range):
             raw = core.range(raw.start, raw.stop, raw.step)
@@ -179,24 +217,40 @@ class Rules(PythonFunctions):
         if not one_name:
             raise UnsupportedLanguageConstruct(names.ONE_COUNTER)
         start, end, step, down, counter = self.range_bounds(raw)
-        size = int(step)
+        size = int(self.number(step))
         if size <= 0:
             raise InterpreterError(f"the step of a loop, known at run time, is positive, and this one is {size}; compiled kernels go round no more")
         make, wrapped = self.semantic.builder.constant, 1 << counter.int_bitwidth
         low, high = counter.get_int_min_value(), counter.get_int_max_value()
-        first, last = (self._in(int(b), low, high, wrapped) for b in (start, end))
+        first, last = (self._in(int(self.number(b)), low, high, wrapped) for b in (start, end))
+        before = self.carried({}, sys._getframe(1).f_locals, changed) if changed else None
         for i in builtins.range(first, last, -size if down else size):
             yield tensor(make(i, counter), counter)
+            if before:
+                self.carried(before, sys._getframe(1).f_locals, changed)
+
+    def carried(self, before: dict[str, Any], variables: dict[str, Any], changed: Sequence[str]) -> dict[str, Any]:
+        """The variables that a loop carries, as they are before it; where it has gone round, an error unless they have the same types."""
+        if not before:
+            return {name: self.to_tensor(variables[name]) for name in changed if name in variables}
+        for name, old in before.items():
+            new = variables.get(name, old)
+            if new is not old and isinstance(old, base_value) and not is_static(old) and not self.alike(old, self.to_tensor(new)):
+                raise TypeMismatchError(f"{name} is {type_text(old)} before the loop and {type_text(wrap(new))} after an iteration of it; a variable "
+                                        "that a loop changes keeps its type")
+        return before
 
     @staticmethod
     def _in(value: int, low: int, high: int, size: int) -> int:
         """A bound as the counter's type holds it."""
         return value if low <= value <= high else (value - low) % size + low
 
-    def again(self, value: Any, fixed: bool, spin: Any) -> bool:
+    def again(self, value: Any, fixed: bool, spin: Any, changed: Sequence[str]) -> bool:
         """The condition of a ``while``. ``fixed``: nothing in the body changes it, nor leaves the loop. ``spin``: the state of the loop's
-        watch, one object a loop."""
+        watch, one object a loop. ``changed``: as of ``iterate``."""
         found = self.truth(value)
+        if changed:
+            spin.before = self.carried(spin.before, sys._getframe(1).f_locals, changed)
         if not found:
             spin.rounds = 0
             return False
@@ -215,6 +269,7 @@ class Spin:
 
     def __init__(self) -> None:
         self.rounds = 0
+        self.before: dict[str, Any] = {}
         self.kept: Any = None
         self.next = 0
 
@@ -274,4 +329,4 @@ def _install_operators() -> None:
 _install_operators()
 RULES = Rules()
 
-__all__ = ["RULES", "Rules", "Spin", "type_text"]
+__all__ = ["RULES", "Rules", "Spin"]
