@@ -21,6 +21,9 @@ _TERMINATORS = frozenset(("scf.yield", "scf.condition", "tt.reduce_return", "tt.
 # ops known to have regions whose blocks end in one of the terminators above
 _REGION_OPS = frozenset(("func.func", "scf.for", "scf.if", "scf.while", "tt.reduce", "tt.scan", "tt.map_elementwise"))
 
+# attribute (i32) of a loop: the lowering writes its body so often, one iteration after another, so that what alternates is constant in each
+ROUNDS = "ttg.rounds"
+
 _concurrent: dict[str, int] = {}
 
 

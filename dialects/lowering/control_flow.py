@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.structure import ROUNDS
 from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW, LoweringContext, SharedMemory
 from tilewright.dialects.lowering.registry import lowers
 
@@ -82,6 +83,14 @@ def narrow_vectors(b: Any, values: Sequence[Any]) -> dict[int, list[int]]:
     return {positions[0]: positions for positions in vectors}
 
 
+def _in_words(b: Any, vector: Any) -> Any:
+    """A vector of bytes as 32-bit words: LLVM's targets may keep each byte of one that crosses blocks in a register of its own."""
+    count = vector.type.shape[0]
+    if vector.type.element_type != b.t_i8 or count % 4:
+        return vector
+    return b.bitcast(vector, b.t_i32 if count == 4 else b.vec(count // 4, b.t_i32))
+
+
 def pack_carried(b: Any, values: Sequence[Any], vectors: dict[int, list[int]]) -> list[Any]:
     """``values`` with those of each vector replaced by it, where its first element stood."""
     if not vectors:
@@ -92,7 +101,7 @@ def pack_carried(b: Any, values: Sequence[Any], vectors: dict[int, list[int]]) -
         if at in vectors:
             elements = [values[i] for i in vectors[at]]
             whole = _whole(b, elements)
-            out.append(b.pack_vector(elements) if whole is None else whole)
+            out.append(_in_words(b, b.pack_vector(elements) if whole is None else whole))
         elif at not in inside:
             out.append(value)
     return out
@@ -108,6 +117,8 @@ def unpack_carried(b: Any, packed: Sequence[Any], vectors: dict[int, list[int]])
     for at in range(len(out)):
         if at in vectors:
             vector = next(rest)
+            if (vector.type.element_type if isinstance(vector.type, ir.VectorType) else vector.type) == b.t_i32:
+                vector = b.bitcast(vector, b.vec(len(vectors[at]), b.t_i8))
             for i, value in zip(vectors[at], b.unpack_vector(vector, len(vectors[at]))):
                 out[i] = value
         elif at not in inside:
@@ -117,28 +128,51 @@ def unpack_carried(b: Any, packed: Sequence[Any], vectors: dict[int, list[int]])
 
 @lowers("scf.for")
 def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
+    """With ``ttg.rounds = R`` the body stands R times, each but the first under the loop's test: ``while i < n: body; if i+1 < n: body; …``.
+    Leaving the loop from its middle would be shorter, but targets that need structured branches then move what is carried."""
     b, node = ctx.b, ctx.node
     lower, upper, step = (ctx.scalar(v) for v in node.operands[:3])
     initial = [ctx.get(v) for v in node.operands[3:]]
     region = node.regions[0]
-    unsigned = "unsignedCmp" in op.attributes
+    less = "ult" if "unsignedCmp" in op.attributes else "slt"
     vectors = narrow_vectors(b, flatten(initial)) if ctx.hooks.carries_vectors else {}
     first = pack_carried(b, flatten(initial), vectors)
+    stride = int(b.constant_of(step) or 0)
+    rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and 0 < stride < 1 << 28 else 1
     header = b.block([lower.type, *(v.type for v in first)])
     body = b.block(after=header)
     b.br(header, [lower, *first])
     b.set_block(header)
     induction, *arguments = header.arguments
-    compare = b.icmp("ult" if unsigned else "slt", induction, upper)
+    compare = b.icmp(less, induction, upper)
+
+    def one(number: Any, carried: Sequence[Any]) -> list[Any]:
+        _bind(ctx, region.args, [[number], *unflatten(unpack_carried(b, carried, vectors), initial)])
+        with ctx.read_anew() if ROUNDS_READ_ANEW in op.attributes else nullcontext():
+            ctx.lower_ops(region.ops[:-1])
+        yielded = [ctx.get(v) for v in region.ops[-1].operands]
+        _check_views(initial, yielded, "a loop")
+        b.loc = op.location
+        return pack_carried(b, flatten(yielded), vectors)
+
+    def rest(number: Any, carried: list[Any], left: int) -> list[Any]:
+        if not left:
+            return carried
+        number = b.add(number, step)
+        # a value that nobody asks for after the loop needs none where the loop ends: what alternates is seen to be the same in each turn
+        ended = [x if next(iter(r.uses), None) is not None else [b.undef(v.type) for v in flatten([x])]
+                 for r, x in zip(op.results, unflatten(unpack_carried(b, carried, vectors), initial), strict=True)]
+        unwanted = pack_carried(b, flatten(ended), vectors)
+        return b.if_then_else(b.icmp(less, number, upper), lambda: rest(number, one(number, carried), left - 1), lambda: unwanted)
+
     b.set_block(body)
-    _bind(ctx, region.args, [[induction], *unflatten(unpack_carried(b, arguments, vectors), initial)])
-    with ctx.read_anew() if ROUNDS_READ_ANEW in op.attributes else nullcontext():
-        ctx.lower_ops(region.ops[:-1])
-    last = region.ops[-1]
-    yielded = [ctx.get(v) for v in last.operands]
-    _check_views(initial, yielded, "a loop")
-    b.loc = op.location
-    b.br(header, [b.add(induction, step), *pack_carried(b, flatten(yielded), vectors)])
+    carried = rest(induction, one(induction, arguments), rounds - 1)
+    if rounds > 1:  # beyond the end whichever round was the last, without a wrap that one by one would not have
+        most = (1 << lower.type.width - 1) - 1 - rounds * stride
+        number = b.add(b.select(b.icmp("slt", induction, limit := b.const(lower.type, most)), induction, limit), b.const(lower.type, rounds * stride))
+    else:
+        number = b.add(induction, step)
+    b.br(header, [number, *carried])
     after = b.block()
     b.set_block(header)
     b.cond_br(compare, body, after)

@@ -11,6 +11,9 @@ barrier to be seen: from there on they count as writes. Ops of a target may go o
 Ops with scratch (layout conversions, reductions across warps, …) write their scratch, pass at least one barrier of their own, and
 read it: whatever was pending before them is settled, and the scratch counts as read after them.
 
+A loop whose body is written several times (``ttg.rounds``) is followed so, with the integers that it carries round: its iterations touch
+one stage and another, and a write of the one is no conflict with a read of the other.
+
 A called function is analysed before its callers, as if nothing were pending when it begins: a barrier stands before a call where
 something is pending on any byte that the function touches, and what it leaves pending is so after the call.
 """
@@ -19,14 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import ALLOC, ASYNC_COPY, Aliases, is_memdesc
 from tilewright.dialects.analysis.call_graph import CALL, callee_of, callers_first, name_of
 from tilewright.dialects.analysis.liveness import WAIT, reads_go_on, register_reads_go_on
-from tilewright.dialects.analysis.structure import Function, Node, Region, block_region_of, functions
+from tilewright.dialects.analysis.structure import ROUNDS, Function, Node, Region, block_region_of, functions
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.passes.allocate_shared_memory import OFFSET, hooks_of, memdesc_bytes, scratch_of
 from tilewright.dialects.pipeline import PassContext
@@ -103,6 +105,8 @@ class RaceAnalysis:
         self._scratch = scratch
         self._regions: dict[Any, frozenset[Bytes]] = {}
         self._memory: dict[int, tuple[set[Bytes], set[Bytes], Bytes | None]] = {}
+        self._numbers: dict[Any, int] = {}  # what counts stages, in the round that is being followed
+        self._of_rounds: dict[Any, tuple[dict[Any, frozenset[Bytes]], dict[int, tuple[set[Bytes], set[Bytes], Bytes | None]]]] = {}
         self.needed: dict[int, Node] = {}
         self._touched: set[Bytes] = set()
         self._end = self._region(function.body, State())
@@ -113,7 +117,7 @@ class RaceAnalysis:
 
     # -- which bytes
     def bytes_of(self, value: Any) -> frozenset[Bytes]:
-        """What a memdesc may cover: its whole buffers, or one stage where it is one at a constant index."""
+        """What a memdesc may cover: its whole buffers, or one stage where it is one at a known index."""
         found = self._regions.get(value)
         if found is None:
             found = self._stage_of(value) or frozenset(self._root_bytes(root) for root in self.aliases.roots(value))
@@ -133,12 +137,55 @@ class RaceAnalysis:
             view = self.function.def_node(view.operands[0])
         if view is None or view.name != "ttg.memdesc_index":
             return None
-        root, index = self.function.def_node(view.operands[0]), self.function.def_node(view.operands[1])
-        if root is None or root.name != ALLOC or index is None or index.name != "arith.constant":
+        root, index = self.function.def_node(view.operands[0]), self._number(view.operands[1])
+        if root is None or root.name != ALLOC or index is None:
             return None
         size = memdesc_bytes(view.results[0].type)
-        start = self._root_bytes(root)[0] + size * index.int_attr("value")
+        start = self._root_bytes(root)[0] + size * index
         return frozenset(((start, start + size),))
+
+    def _number(self, value: Any) -> int | None:
+        """An integer that is known in the iteration that is being followed."""
+        if value in self._numbers:
+            return self._numbers[value]
+        node = self.function.def_node(value)
+        if node is not None and node.name == "arith.constant" and isinstance(value.type, ir.IntegerType):
+            return node.int_attr("value")
+        if node is not None and node.name in ("arith.addi", "arith.subi"):
+            a, b = map(self._number, node.operands)
+            if a is not None and b is not None:
+                return a + b if node.name == "arith.addi" else a - b
+        return None
+
+    def _rounds(self, loop: Node) -> list[dict[Any, int]]:
+        """The integers that ``loop`` carries and that are the same again after its rounds, in each of these."""
+        body = loop.regions[0]
+        rounds: list[dict[Any, int]] = [{} for _ in range(loop.int_attr(ROUNDS) if ROUNDS in loop.op.attributes else 1)]
+        if len(rounds) == 1:
+            return rounds
+        outer = self._numbers
+        for arg, initial, yielded in zip(body.args[1:], loop.operands[3:], body.ops[-1].operands):
+            number = first = self._number(initial)
+            seen = []
+            while number is not None and len(seen) < len(rounds):
+                seen.append(number)
+                self._numbers = outer | {arg: number}
+                number = self._number(yielded)
+            self._numbers = outer
+            if number is not None and number == first:
+                for known, value in zip(rounds, seen):
+                    known[arg] = value
+        return rounds
+
+    def _round(self, loop: Node, number: int, known: dict[Any, int], state: State) -> State:
+        kept = self._numbers, self._regions, self._memory
+        context = (id(loop), number, tuple(self._numbers.values()))
+        self._numbers = self._numbers | known
+        if known:
+            self._regions, self._memory = self._of_rounds.setdefault(context, ({}, {}))
+        state = self._region(loop.regions[0], state)
+        self._numbers, self._regions, self._memory = kept
+        return state
 
     # -- effects
     def _effects(self, node: Node) -> tuple[set[Bytes], set[Bytes], Bytes | None]:
@@ -212,7 +259,7 @@ class RaceAnalysis:
     def _region(self, region: Region, state: State) -> State:
         for node in region.ops:
             if node.name == "scf.for":
-                state = self._fixpoint(state, partial(self._region, node.regions[0]))
+                state = self._for(node, state)
             elif node.name == "scf.while":
                 before, after = node.regions
 
@@ -231,6 +278,19 @@ class RaceAnalysis:
             else:
                 state = self._step(node, state)
         return state
+
+    def _for(self, loop: Node, state: State) -> State:
+        """Like ``_fixpoint``, round by round; the loop may end after any of them."""
+        rounds = self._rounds(loop)
+        while True:
+            leaving = end = state
+            for number, known in enumerate(rounds):
+                end = self._round(loop, number, known, end)
+                leaving = leaving.join(end)
+            grown = state.join(end)
+            if grown == state:
+                return leaving
+            state = grown
 
     def _fixpoint(self, state: State, body: Callable[[State], State]) -> State:
         """State at the loop's head and after it: entry, or the end of any iteration."""

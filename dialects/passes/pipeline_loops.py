@@ -17,7 +17,17 @@ ahead by a copy of those ops; beyond the last iteration the mask is false, so th
 touch no memory that the kernel does not.
 
 Loads that an async copy cannot do (too narrow, ``other`` not zero, addresses that are loaded themselves, a target without async
-copies) are prefetched in registers: issued one iteration early, carried by the loop, and stored to shared memory as before.
+copies) are prefetched in registers: issued one iteration early, carried by the loop, and stored to shared memory as before. That takes two
+barriers an iteration. A loop that a target's pass marked (``ttg.register_tiles = T``) has two buffers instead and one barrier::
+
+    alloc 2 buffers; load 0 … T; store 0 into the first
+    for i:                                   x₁ … x_T: the tiles of iterations i+1 … i+T
+      d = local_load slot[i mod 2]           which iteration i-1 stored: the one barrier is here
+      local_store x₁ into slot[(i+1) mod 2]
+      x_{T+1} = load of iteration i+T+1
+      c = dot d, …
+
+and ``ttg.rounds = 2``: the lowering writes the body twice, so that the slot is part of constant addresses and nothing moves between registers.
 """
 
 from __future__ import annotations
@@ -27,7 +37,16 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.aliases import SLOT_AGE
-from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, type_info, with_encoding
+from tilewright.dialects.analysis.dots import is_dot
+from tilewright.dialects.analysis.structure import (
+    ROUNDS,
+    Function,
+    Node,
+    attribute_names,
+    functions,
+    type_info,
+    with_encoding,
+)
 from tilewright.dialects.passes.pipeline_schedule import (
     LoopPlan,
     PipelinedLoad,
@@ -165,7 +184,7 @@ class Expander:
         self.token = ttg.AsyncTokenType.get()
         self.copies = [c for group in plan.groups for c in group]
         self.carried_by: dict[int, list[int]] = {}  # distance → numbers of the carried values that are needed ahead
-        for distance, loads in ((plan.distance, self.copies), (1, plan.registers)):
+        for distance, loads in ((plan.distance, self.copies + plan.staged), (1, plan.registers)):
             if loads:
                 needed = Slice(function, self.loop, [v for c in loads for v in c.load.operands]).carried
                 self.carried_by[distance] = sorted(needed | set(self.carried_by.get(distance, ())))
@@ -181,11 +200,10 @@ class Expander:
                 before.known[v] = number
         lower, upper, step = loop.operands[:3]
         trips = trip_count(self.function, loop)
-        for c in self.copies:
-            self.buffers[id(c.load)] = before.op("ttg.local_alloc", [self._buffer_type(c)], [],
-                                                 {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0])}).result
+        self._allocate(before, self.copies)
         ahead_values: dict[int, list[Any]] = {}
         prefetched: list[Any] = []
+        tiles: list[list[Any]] = []
         for distance, carried in self.carried_by.items():
             now = {i: loop.operands[3 + i] for i in carried}
             for d in range(distance):
@@ -197,14 +215,19 @@ class Expander:
                 if self.copies and distance == plan.distance:
                     for group in plan.groups:
                         self._issue(ahead, group, before.integer(self.i32, d))
+                if plan.staged and distance == plan.distance:
+                    tiles.append([ahead.load(c.load).result for c in plan.staged])
                 if plan.registers and distance == 1:
                     prefetched = [ahead.load(c.load).result for c in plan.registers]
                 now = {i: ahead.value(loop.regions[0].ops[-1].operands[i]) for i in carried}
             ahead_values[distance] = [now[i] for i in carried]
         strides = {distance: before.binary("arith.muli", before.integer(step.type, distance), step) for distance in self.carried_by}
         bounds = {distance: before.binary("arith.subi", upper, strides[distance]) for distance in self.carried_by}
-        extra = [v for distance in self.carried_by for v in ahead_values[distance]] + prefetched
-        rotating = bool(self.copies) and plan.buffers > 1
+        if tiles:  # buffers that were read before the loop may lie where these do: they are made as late as that
+            self._allocate(before, plan.staged)
+            self._store(before, tiles[0], before.integer(self.i32, 0))
+        extra = [v for distance in self.carried_by for v in ahead_values[distance]] + prefetched + [v for tile in tiles[1:] for v in tile]
+        rotating = bool(self.copies or tiles) and plan.buffers > 1
         if rotating:
             extra.append(before.integer(self.i32, 0))
         return self._rebuild(extra, strides, bounds, rotating)
@@ -216,6 +239,11 @@ class Expander:
         stride = emitter.binary("arith.muli", emitter.integer(step.type, abs(times)), step)
         return emitter.binary("arith.addi" if times > 0 else "arith.subi", value, stride)
 
+    def _allocate(self, emitter: Emitter, loads: list[PipelinedLoad]) -> None:
+        for c in loads:
+            self.buffers[id(c.load)] = emitter.op("ttg.local_alloc", [self._buffer_type(c)], [],
+                                                  {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0])}).result
+
     def _buffer_type(self, copy: PipelinedLoad) -> Any:
         assert copy.alloc is not None
         type_ = copy.alloc.results[0].type
@@ -226,6 +254,15 @@ class Expander:
         type_ = copy.alloc.results[0].type
         view = ttg.MemDescType.of(type_.shape, type_.element_type, type_.encoding, True)
         return emitter.op("ttg.memdesc_index", [view], [self.buffers[id(copy.load)], index]).result
+
+    def _store(self, emitter: Emitter, tile: list[Any], index: Any) -> None:
+        """A tile of every staged load into slot ``index`` of its buffer."""
+        outer = emitter.location
+        for c, value in zip(self.plan.staged, tile, strict=True):
+            assert c.alloc is not None
+            emitter.location = c.alloc.op.location
+            emitter.op("ttg.local_store", [], [value, self._slot(emitter, c, index)])
+        emitter.location = outer
 
     def _issue(self, ahead: Ahead, group: list[PipelinedLoad], index: Any, in_loop: bool = False) -> None:
         """Start the group's copies of the iteration ``ahead`` into slot ``index``, and close the commit group."""
@@ -253,6 +290,8 @@ class Expander:
         body = loop.regions[0]
         inits = [*loop.operands[3:], *extra]
         attributes = {n: old.attributes[n] for n in attribute_names(old)}
+        if plan.staged:
+            attributes[ROUNDS] = ir.IntegerAttr.get(self.i32, plan.buffers)
         new = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*loop.operands[:3], *inits],
                                   attributes=attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old))
         types = [body.args[0].type] + [v.type for v in inits]
@@ -270,6 +309,7 @@ class Expander:
             at += len(carried)
             iterations[distance] = Ahead(self.function, loop, emitter, mapping, None)
         registers = added[at:at + len(plan.registers)]
+        waiting = added[at + len(plan.registers):len(added) - bool(rotating)]
         phase = added[-1] if rotating else None
         # each iteration ahead begins with its loop variable and whether it exists
         emitter.ip = ir.InsertionPoint(body.ops[0].op)
@@ -278,7 +318,7 @@ class Expander:
             ahead.predicate = emitter.compare(SLT, arguments[0], bounds[distance])
         next_phase = None
         extract = insert = phase
-        if self.copies:
+        if self.copies or plan.staged:
             if not rotating:
                 extract = insert = emitter.integer(self.i32, 0)
             else:
@@ -289,7 +329,7 @@ class Expander:
                     wraps = emitter.compare(EQ, phase, last)
                     next_phase = emitter.op("arith.select", [self.i32], [wraps, zero, emitter.binary("arith.addi", phase, one)]).result
                 age = plan.buffers - plan.distance
-                if plan.distance == 1:
+                if plan.distance == 1 or plan.staged:
                     insert = next_phase
                 elif age == 1:
                     first = emitter.compare(EQ, phase, zero)
@@ -301,12 +341,14 @@ class Expander:
                         self.i32, age))]).result
         prefetches = self._place_prefetches(iterations, emitter)
         self._place_copies(iterations, emitter, extract, insert)
+        if plan.staged:
+            waiting = self._place_stores(iterations[plan.distance], emitter, extract, insert, waiting)
         # the values ahead of the next iteration
         emitter.ip = ir.InsertionPoint(end.op)
         yielded = list(end.operands)
         for distance, carried in self.carried_by.items():
             yielded += [iterations[distance].value(end.operands[i]) for i in carried]
-        yielded += prefetches
+        yielded += prefetches + waiting
         if rotating:
             yielded.append(next_phase)
         ir.Operation.create("scf.yield", operands=yielded, loc=end.op.location, ip=ir.InsertionPoint(end.op))
@@ -315,7 +357,7 @@ class Expander:
         for before, after in zip(body.args, [arguments[0], *own]):
             before.replace_all_uses_with(after)
         end.op.erase()
-        for c in self.copies:
+        for c in self.copies + plan.staged:
             self._read_from_slot(c)
         for i, result in enumerate(loop.results):
             result.replace_all_uses_with(new.results[i])
@@ -345,6 +387,19 @@ class Expander:
             own = Ahead(self.function, self.loop, emitter, dict(ahead.mapping), ahead.predicate)
             made.update({id(c): own.load(c.load).result for c in group})
         return [made[id(c)] for c in self.plan.registers]
+
+    def _place_stores(self, ahead: Ahead, emitter: Emitter, extract: Any, insert: Any, waiting: list[Any]) -> list[Any]:
+        """Where the first product begins, store the oldest tile of ``waiting`` into the slot that nobody reads in this iteration, and load one
+        more; the tiles that wait then. Buffers are read from slot ``extract``."""
+        body, staged = self.loop.regions[0].ops, self.plan.staged
+        for c in staged:
+            assert c.alloc is not None
+            emitter.ip = ir.InsertionPoint(c.alloc.op)
+            self._slots[id(c.load)] = self._slot(emitter, c, extract)
+        emitter.ip = ir.InsertionPoint(next(n for n in body if is_dot(n.name)).op)
+        self._store(emitter, waiting[:len(staged)], insert)
+        own = Ahead(self.function, self.loop, emitter, dict(ahead.mapping), ahead.predicate)
+        return waiting[len(staged):] + [own.load(c.load).result for c in staged]
 
     def _place_copies(self, iterations: dict[int, Ahead], emitter: Emitter, extract: Any, insert: Any) -> None:
         plan = self.plan

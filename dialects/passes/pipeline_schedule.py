@@ -16,6 +16,8 @@ from tilewright.dialects.passes.dce_cse import is_pure
 from tilewright.dialects.pipeline import PassContext
 
 ALLOC = "ttg.local_alloc"
+# attribute (i32) of a loop, by a target's pass: its loads through registers get two buffers, and so many tiles wait for them in registers
+REGISTER_TILES = "ttg.register_tiles"
 BY_LANE = "async_copies_by_lane"  # of Capabilities.extra: a warp's copy is one run of shared memory, a lane's vector after another's
 # between a load and the dot that it feeds
 _ON_THE_WAY = frozenset((ALLOC, "ttg.local_load", "ttg.memdesc_trans", "ttg.convert_layout", "tt.trans", "tt.fp_to_fp", "tt.bitcast",
@@ -44,11 +46,13 @@ class PipelinedLoad:
 class LoopPlan:
     """``groups`` of async loads that are waited for together, in order; ``distance``: iterations that they are ahead;
     ``buffers``: stages of each buffer, ``distance`` or up to two more; ``early``: whether the copies are issued before their group's
-    data is first read, else at the iteration's end; ``registers``: loads prefetched one iteration ahead."""
+    data is first read, else at the iteration's end; ``registers``: loads prefetched one iteration ahead; ``staged``: loads through registers
+    into two buffers, ``distance`` iterations ahead, of which one lies in the buffer and the others in registers."""
 
     loop: Node
     groups: list[list[PipelinedLoad]] = field(default_factory=list)
     registers: list[PipelinedLoad] = field(default_factory=list)
+    staged: list[PipelinedLoad] = field(default_factory=list)
     distance: int = 1
     buffers: int = 1
     early: bool = False
@@ -192,7 +196,29 @@ class Scheduler:
         plan.groups = grouped(copies, body)
         if plan.groups:
             plan.buffers, plan.early = self._buffers(plan)
-        return plan if plan.groups or plan.registers else None
+        elif REGISTER_TILES in attributes:
+            tiles = min(loop.int_attr(REGISTER_TILES), stages - 2)
+            plan.staged = self.stageable(plan) if tiles > 0 else []
+            if plan.staged:
+                plan.registers = [c for c in plan.registers if not any(c.load is s.load for s in plan.staged)]
+                plan.distance, plan.buffers = tiles + 1, 2
+        return plan if plan.groups or plan.registers or plan.staged else None
+
+    def stageable(self, plan: LoopPlan) -> list[PipelinedLoad]:
+        """Of the loads through registers those that fill a buffer and do nothing else; none where only some of the buffers of the loop's
+        products are filled so: the others' barriers would stay."""
+        found = []
+        for c in plan.registers:
+            users = [user for user, _ in self.function.uses(c.load.results[0])]
+            allocs = [u for u in users if u.name == ALLOC and u.region is c.load.region]
+            if allocs and (len(users) > 1 or not self._only_read(allocs[0].results[0])):
+                return []
+            found += [PipelinedLoad(c.load, a, c.position) for a in allocs]
+        return found
+
+    def _only_read(self, memory: Any) -> bool:
+        return all(u.name == "ttg.local_load" or u.name == "ttg.memdesc_trans" and self._only_read(u.results[0])
+                   for u, _ in self.function.uses(memory))
 
     @staticmethod
     def _may_act(node: Node) -> bool:
@@ -214,7 +240,7 @@ class Scheduler:
                 continue
             seen.add(value)
             for user, index in self.function.uses(value):
-                if is_dot(user.name) and index < 2:
+                if is_dot(user.name) and index != 2:
                     return True
                 if user.name in _ON_THE_WAY and user.region is load.region:
                     work += user.results

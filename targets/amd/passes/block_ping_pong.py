@@ -54,6 +54,19 @@ def run(module: Any, ctx: PassContext) -> None:
                 _transform(function, loop, *found)
 
 
+def may_take(loop: Node, ctx: PassContext) -> bool:
+    """Whether ``loop``, before pipelining, has the one large product that this pass looks for."""
+    from tilewright.targets.amd.pipeline import TAKES_TURNS
+
+    dots = [n for n in loop.regions[0].ops if n.name == "tt.dot"]
+    return ctx.num_warps == WARPS and ctx.options.block_pingpong and ctx.arch in TAKES_TURNS and len(dots) == 1 and _is_large(dots[0])
+
+
+def _is_large(dot: Node) -> bool:
+    (m, n), k = type_info(dot.results[0].type).shape or (0, 0), (type_info(dot.operands[0].type).shape or (0,))[-1]
+    return m * n * k >= LEAST and k >= 32
+
+
 def _match(function: Function, loop: Node) -> tuple[Node, list[_Operand]] | None:
     """The loop's product and its operands, where it has the form that pipeline_loops gives."""
     body = loop.regions[0]
@@ -93,9 +106,8 @@ def _operand(function: Function, loop: Node, value: Any) -> _Operand | None:
 
 def _fits(loop: Node, dot: Node, operands: list[_Operand], ctx: PassContext) -> bool:
     """Whether the product is large enough, and accumulators, all operands of a round and the next tile fit the registers."""
-    (m, n), k = type_info(dot.results[0].type).shape or (0, 0), (type_info(dot.operands[0].type).shape or (0,))[-1]
     held = words(dot.results[0]) + sum(words(o.load.results[0]) + words(o.alloc.operands[0]) for o in operands)
-    return m * n * k >= LEAST and k >= 32 and held + _BESIDES <= limit(ctx.warp_size, ctx.num_warps)
+    return _is_large(dot) and held + _BESIDES <= limit(ctx.warp_size, ctx.num_warps)
 
 
 def _transform(function: Function, loop: Node, dot: Node, operands: list[_Operand]) -> None:

@@ -34,6 +34,21 @@ def limit(warp_size: int, num_warps: int) -> int:
     return min(_MOST, _FILE[warp_size] // max(1, num_warps // _SIMDS))
 
 
+def waves_by_registers(needed: int, warp_size: int) -> int:
+    """Of a SIMD, where a lane needs so many registers, which are given eight or 24 at a time."""
+    granule = 8 if warp_size == 64 else 24
+    return _FILE[warp_size] // max(granule, -(-needed // granule) * granule)
+
+
+def reads_again(function: Function, loop: Node, ctx: PassContext) -> bool:
+    """Whether operands of ``loop`` would be read again, for which LDS is needed, or registers are known to spill."""
+    if ctx.options.addresses_anew:
+        return True
+    outside = [v for dot in loop.walk() if dot.name in TT_DOTS for v in dot.operands[:2]
+               if (made := function.def_node(v)) is not None and made.name == "ttg.local_load" and region_ancestor(made, loop.regions[0]) is None]
+    return bool(outside) and tiles_in_use(function, loop) > limit(ctx.warp_size, ctx.num_warps) - OTHERS
+
+
 def words(value: Any) -> int:
     """Registers that a lane holds of a tile; 0 for masks (scalar registers), pointers and scalars."""
     info = type_info(value.type)

@@ -7,7 +7,8 @@ Loops whose loads are prefetched through registers (there are no asynchronous co
 Before: buffers that are initialised where they are allocated, in any order. After: in each block every such local_alloc stands as
 early as what it stores allows, and every local_load right before its first use. All buffers of an iteration are then written
 between two barriers and read after the second, where their lifetimes overlap: that is done only while their bytes together
-are at most half of a work-group's LDS, the rest being left for conversions.
+are at most half of a work-group's LDS, the rest being left for conversions. What is read once before a loop with two buffers (``double_buffer``) is
+read before these are first written, so that they may lie in its place.
 """
 
 from __future__ import annotations
@@ -59,8 +60,15 @@ def _sink(function: Function, region: Region, load: Node) -> None:
         if node is None:
             return
         first = min(first, index[id(node)])
+    first = min([first, *(i for i, n in enumerate(region.ops[:first]) if i > index[id(load)] and _is_stored_to(function, n))])
     if first < len(region.ops) and first > index[id(load)] + 1:
         _move(load, region.ops[first])
+
+
+def _is_stored_to(function: Function, node: Node) -> bool:
+    """An alloc that is written later, stage by stage."""
+    return node.name == "ttg.local_alloc" and not node.operands and any(
+        u.name == "ttg.local_store" for view, _ in function.uses(node.results[0]) for r in view.results for u, _ in function.uses(r))
 
 
 def _is_initialised(function: Function, node: Node) -> bool:
