@@ -20,8 +20,24 @@ from tilewright.dialects.errors import (
     CompileTimeAssertionFailure,
     InternalCompilerError,
 )
+from tilewright.runtime.autotuner_checks import (
+    PRUNING,
+    array_of,
+    called,
+    check_callables,
+    check_config,
+    check_names,
+    check_rules,
+    checked_estimate,
+    checked_pruning,
+    checked_times,
+    listed_configs,
+    listed_names,
+    pruned,
+)
 from tilewright.runtime.errors import AssemblerError, AutotunerError, HeuristicError, OutOfResources, PTXASError
-from tilewright.runtime.jit import KernelInterface
+from tilewright.runtime.jit import KernelInterface, kept_by_name
+from tilewright.runtime.specialize import constexpr_key
 
 __all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]
 
@@ -41,7 +57,9 @@ class Config:
     """
 
     def __init__(self, kwargs: Mapping[str, Any], num_warps: int = 4, num_stages: int = 3, num_ctas: int = 1, maxnreg: int | None = None,
-                 pre_hook: Callable[[dict[str, Any]], None] | None = None, ir_override: str | None = None):
+                 pre_hook: Callable[[dict[str, Any]], None] | None = None, ir_override: str | None = None, **unknown: Any):
+        check_config(kwargs, {"num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg, "pre_hook": pre_hook,
+                              "ir_override": ir_override}, unknown)
         self.kwargs = dict(kwargs)
         self.num_warps = num_warps
         self.num_ctas = num_ctas
@@ -67,7 +85,7 @@ class Config:
         return f"Config({self})"
 
     def _identity(self) -> tuple[Any, ...]:
-        return (tuple(self.kwargs.items()), *(getattr(self, n) for n in _OPTION_NAMES), self.pre_hook)
+        return (tuple((k, constexpr_key(v)) for k, v in self.kwargs.items()), *(getattr(self, n) for n in _OPTION_NAMES), self.pre_hook)
 
     def __hash__(self) -> int:
         return hash(self._identity())
@@ -138,9 +156,10 @@ def _say_unmeasured(target: Any) -> None:
 
 
 def _refuse_twice(given: Mapping[str, Any], config: Config) -> None:
-    if not given.keys().isdisjoint(config.kwargs):
-        raise ArgumentError(f"{', '.join(sorted(given.keys() & config.kwargs.keys()))} is given in the launch and in the configurations of "
-                            "autotune; leave it out of the launch")
+    own = config.all_kwargs()
+    if not given.keys().isdisjoint(own):
+        raise ArgumentError(f"{', '.join(sorted(given.keys() & own.keys()))} is given in the launch and in the configurations of autotune; "
+                            "leave it out of the launch")
 
 
 def _parameters(fn: Any, decorator: str) -> Sequence[str]:
@@ -162,30 +181,24 @@ class Autotuner(KernelInterface):
         if warmup is not None or rep is not None or use_cuda_graph:
             warnings.warn("autotune's warmup, rep and use_cuda_graph are deprecated: pass do_bench, a function (call, quantiles) → times", DeprecationWarning,
                           stacklevel=3)
-        self.configs = list(configs) if configs else [Config({})]
-        for config in self.configs:
-            if not isinstance(config, Config):
-                raise ArgumentError(f"autotune: configs is a list of Config(…); found {config!r} ({type(config).__name__})")
-        if isinstance(key, str):
-            raise ArgumentError(f"autotune: key is a list of parameters' names; found {key!r}")
         self.arg_names = list(arg_names)
         self.fn = fn
+        self.configs = listed_configs(configs, Config) or [Config({})]
+        key = listed_names(key, "key", None)
         for name in key:
             if name not in self.arg_names:  # published kernels have such keys, which change nothing
                 warnings.warn(f"autotune: the key {name!r} is no parameter of the kernel and is left out; it has {', '.join(self.arg_names)}", stacklevel=3)
         self.keys = [k for k in key if k in self.arg_names]
-        self.reset_to_zero = list(reset_to_zero or ())
-        self.restore_value = list(restore_value or ())
-        for name in (*self.reset_to_zero, *self.restore_value):
-            if name not in self.arg_names:
-                raise ArgumentError(f"autotune: {name!r} is no parameter of the kernel; it has {', '.join(self.arg_names)}")
+        self.reset_to_zero = listed_names(reset_to_zero or (), "reset_to_zero", self.arg_names)
+        self.restore_value = listed_names(restore_value or (), "restore_value", self.arg_names)
         self._cache: dict[tuple[Any, ...], Config] = {}  # of the place of the last launch
         self._caches: dict[Any, dict[tuple[Any, ...], Config]] = {}  # place (see _place) → cache
         self.cache_results = cache_results
+        prune = checked_pruning(prune_configs_by)
+        check_callables("autotune", {"pre_hook": pre_hook, "post_hook": post_hook, "do_bench": do_bench, **{k: prune.get(k) for k in PRUNING[:2]}})
         self.user_pre_hook, self.user_post_hook = pre_hook, post_hook
         self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
         self._saved: dict[str, Any] = {}
-        prune = dict(prune_configs_by or {})
         self.perf_model: Callable[..., float] | None = prune.get("perf_model")
         self.configs_top_k = prune.get("top_k", 1.0)
         self.early_config_prune: Callable[..., Sequence[Config]] | None = prune.get("early_config_prune")
@@ -196,6 +209,7 @@ class Autotuner(KernelInterface):
         self.bench_time = 0.0
         self._first_error: Exception | None = None
         self._odd_failures: list[tuple[Config, Exception]] = []
+        self._unchecked = True  # whether the configurations' names are to be looked at
         self._told: set[Config] = set()  # configurations whose failure the user was warned of
         base = fn
         while not inspect.isfunction(base) and hasattr(base, "fn"):
@@ -206,6 +220,12 @@ class Autotuner(KernelInterface):
         self.__name__ = getattr(base, "__name__", "kernel")
         self.__doc__ = getattr(base, "__doc__", None)
         self.__module__ = getattr(base, "__module__", "")
+
+    def __reduce__(self) -> Any:
+        return kept_by_name(self)
+
+    def __deepcopy__(self, memo: Any) -> Autotuner:
+        return self  # as the kernel's: what is measured for one is known to all
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -239,16 +259,16 @@ class Autotuner(KernelInterface):
     # Triton's hook names, which subclasses and users call
     def pre_hook(self, args: dict[str, Any], reset_only: bool = False) -> None:
         if self.user_pre_hook is not None:
-            self.user_pre_hook(args, reset_only=reset_only)
+            called("autotune: pre_hook", "f(arguments, reset_only=…)", self.user_pre_hook, args, reset_only=reset_only)
             return
         for name in self.reset_to_zero:
-            _zero(args[name])
+            _zero(array_of(args, name, "reset_to_zero", self.__name__))
         if not reset_only:
-            self._saved = {name: _copy(args[name]) for name in self.restore_value}
+            self._saved = {name: _copy(array_of(args, name, "restore_value", self.__name__)) for name in self.restore_value}
 
     def post_hook(self, args: dict[str, Any], exception: Exception | None) -> None:
         if self.user_post_hook is not None:
-            self.user_post_hook(args, exception=exception)
+            called("autotune: post_hook", "f(arguments, exception=…)", self.user_post_hook, args, exception=exception)
             return
         for name, saved in self._saved.items():
             _restore(args[name], saved)
@@ -256,7 +276,7 @@ class Autotuner(KernelInterface):
 
     def do_bench(self, call: Callable[[], Any], quantiles: Sequence[float]) -> Any:
         if self._do_bench is not None:
-            return self._do_bench(call, quantiles=quantiles)
+            return called("autotune: do_bench", "f(call, quantiles=…)", self._do_bench, call, quantiles=quantiles)
         from tilewright.testing import do_bench, do_bench_cudagraph
 
         if self.use_cuda_graph:
@@ -285,7 +305,7 @@ class Autotuner(KernelInterface):
             self.post_hook(named, exception=None)
 
         try:
-            return list(self.do_bench(call, quantiles=(0.5, 0.2, 0.8)))
+            return checked_times(self.do_bench(call, quantiles=(0.5, 0.2, 0.8)))
         except _FAILURES as error:
             if isinstance(error, InternalCompilerError) and not isinstance(error, AssemblerError):
                 raise
@@ -344,6 +364,10 @@ class Autotuner(KernelInterface):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration for these arguments, measuring all of them the first time."""
+        if self._unchecked:
+            for config in self.configs:
+                check_names(config.kwargs, self, "a Config of autotune")
+            self._unchecked = False
         self.nargs = dict(zip(self.arg_names, args))
         try:
             if len(self.configs) > 1 and not self._is_compiled:
@@ -484,16 +508,14 @@ class Autotuner(KernelInterface):
         """The candidates for a launch: all, less those that ``early_config_prune`` drops, then the best few of ``perf_model``."""
         chosen = list(self.configs)
         if self.early_config_prune is not None:
-            chosen = list(self.early_config_prune(self.configs, self.nargs, **kwargs))
-            if not chosen:
-                raise AutotunerError(f"autotune: early_config_prune left no configuration of {self.__name__}; it must leave one")
+            chosen = pruned(called("autotune: early_config_prune", "f(configs, named_args, **kwargs)", self.early_config_prune, self.configs, self.nargs, **kwargs), Config, self.__name__)
         if self.perf_model is not None:
             top_k = self.configs_top_k
             count = int(len(self.configs) * top_k) if isinstance(top_k, float) and top_k <= 1.0 else top_k
             if not isinstance(count, int) or count < 1:
                 raise ArgumentError(f"top_k is a share of the configurations up to 1.0, or a count; found {top_k!r}")
             if len(chosen) > count:
-                estimate = {c: self.perf_model(**(self.nargs or {}), **kwargs, **c.all_kwargs()) for c in chosen}
+                estimate = {c: checked_estimate(called("autotune: perf_model", "f(**arguments)", self.perf_model, **(self.nargs or {}), **kwargs, **c.all_kwargs())) for c in chosen}
                 chosen = sorted(chosen, key=lambda c: estimate[c])[:count]
         return chosen
 
@@ -547,19 +569,32 @@ class Heuristics(KernelInterface):
     """A kernel some of whose parameters are computed from the other arguments."""
 
     def __init__(self, fn: Any, arg_names: Sequence[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]):
+        check_rules(values)
         self.fn = fn
         self.arg_names = list(arg_names)
         self.values = dict(values)
+        self._unchecked = True  # whether its names are to be looked at
         self.__name__ = getattr(fn, "__name__", "kernel")
         self.__doc__ = getattr(fn, "__doc__", None)
+        self.__module__ = getattr(fn, "__module__", "")
+
+    def __reduce__(self) -> Any:
+        return kept_by_name(self)
+
+    def __deepcopy__(self, memo: Any) -> Heuristics:
+        return self
 
     def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         for name, rule in self.values.items():
-            kwargs[name] = rule(_RuleArguments(name, {**dict(zip(self.arg_names, args)), **kwargs}))
+            arguments = _RuleArguments(name, {**dict(zip(self.arg_names, args)), **kwargs})
+            kwargs[name] = called(f"heuristics: the rule of {name!r}", "rule(arguments by name)", rule, arguments)
         return kwargs
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the parameters and launch."""
+        if self._unchecked:
+            check_names(self.values, self, "heuristics")
+            self._unchecked = False
         return self.fn.run(*args, **self._computed(args, kwargs))
 
     def warmup(self, *args: Any, **kwargs: Any) -> Any:

@@ -484,12 +484,49 @@ def _without_function(facts: dict[str, Any]) -> Any:
     return made
 
 
-def _find_jit_function(module: str, qualname: str) -> Any:
+def _place_of(kernel: Any) -> tuple[str, str]:
+    """Module and qualified name of the function under a kernel's decorators."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel.__module__, kernel.__qualname__
+
+
+def kept_by_name(kernel: Any) -> Any:
+    """What pickles in place of a decorated kernel: its place, where it is found again. Raises PicklingError where it cannot be found so."""
+    import pickle
+
+    module, name = _place_of(kernel)
+    try:
+        found = _find(module, name)
+    except (ImportError, AttributeError):
+        found = None
+    depth = 0
+    while found is not None and found is not kernel:
+        found, depth = getattr(found, "fn", None), depth + 1
+    if found is None:
+        raise pickle.PicklingError(f"{name} is not found as {module}.{name}, and a kernel is pickled by its name; define it in a module, at the top level or in a class")
+    return (_find_kernel, (module, name, depth))
+
+
+def _find(module: str, qualname: str) -> Any:
     import importlib
 
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
+    return found
+
+
+def _find_kernel(module: str, qualname: str, depth: int) -> Any:
+    """The kernel of that name, or what lies so many decorators under it."""
+    found = _find(module, qualname)
+    for _ in range(depth):
+        found = found.fn
+    return found
+
+
+def _find_jit_function(module: str, qualname: str) -> Any:
+    found = _find(module, qualname)
     while not isinstance(found, JITFunction) and hasattr(found, "fn"):
         found = found.fn
     return found

@@ -154,7 +154,7 @@ def test_pruning(fake):
 def test_mistakes(fake):
     with pytest.warns(UserWarning, match="the key 'm' is no parameter of the kernel and is left out"):
         assert tune(configs(1, 2), key=["n", "m"]).keys == ["n"]
-    with pytest.raises(ArgumentError, match="'y' is no parameter"):
+    with pytest.raises(ArgumentError, match="'y' in reset_to_zero is no parameter"):
         tune(configs(1, 2), key=["n"], reset_to_zero=["y"])
     with pytest.raises(ArgumentError, match="BLOCK is given in the launch and in the configurations"):
         tune(configs(1, 2), key=["n"])[(1,)](np.zeros(4, np.float32), 5, BLOCK=2)
