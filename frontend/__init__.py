@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewright._utils import cdiv, next_power_of_2, set_allocator
     from tilewright.bundle import load_bundle
     from tilewright.compiler import CompilationError, compile
+    from tilewright.compiler.options import OptionNotHonouredWarning
     from tilewright.dialects.errors import OutOfResources, TilewrightError
     from tilewright.dropin import install_as_triton
     from tilewright.language.const import constexpr_function
@@ -40,6 +41,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "compile": ("compiler", "compile"),
     "CompilationError": ("dialects.errors", "CompilationError"),
     "OutOfResources": ("dialects.errors", "OutOfResources"),
+    "OptionNotHonouredWarning": ("compiler.options", "OptionNotHonouredWarning"),
     "TilewrightError": ("dialects.errors", "TilewrightError"),
     "TritonError": ("dialects.errors", "TilewrightError"),
     "InterpreterError": ("runtime.interpreter", "InterpreterError"),
@@ -49,7 +51,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 
 __all__ = [
     "AsyncCompileMode", "Autotuner", "CompilationError", "Config", "FutureKernel", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
-    "OutOfResources", "TensorWrapper", "TilewrightError", "TritonError", "__version__", "autotune", "backends", "cdiv", "compile", "compiler",
+    "OptionNotHonouredWarning", "OutOfResources", "TensorWrapper", "TilewrightError", "TritonError", "__version__", "autotune", "backends", "cdiv", "compile", "compiler",
     "constexpr_function", "heuristics", "install_as_triton", "jit", "knobs", "language", "load_bundle", "must_use_result", "next_power_of_2", "reinterpret", "runtime",
     "set_allocator", "testing", "tilewright_version", "tools",
 ]

@@ -310,7 +310,7 @@ class JumpGenerator(ControlGenerator):
             here = self.frame.scope[COUNTER]
             self.frame.scope[target] = s.cast(here, counter)
             self.run_body(node)
-            self.frame.scope[COUNTER] = s.sub(here, step) if down else s.add(here, step)
+            self.frame.scope[COUNTER] = s.sub(here, step, False) if down else s.add(here, step, False)
 
         self._while(node, {target, COUNTER}, test, body, target)
         del scope[COUNTER]

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from tilewright import knobs
+from tilewright.compiler.options import ignored_ctas
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.runtime.arguments import memory_of
 from tilewright.runtime.cache import LazyAsm
@@ -118,6 +119,9 @@ class CompiledKernel:
                  given: Mapping[str, Any] | None = None):
         self.src = src
         self.given = dict(given or {})  # the options as they were asked for
+        if ignored_ctas(self.given):
+            told = {"line": None, "what": f"num_ctas={self.given['num_ctas']}", "chosen": "not followed", "why": "each program is run by one block, with the same results"}
+            metadata = {**metadata, "choices": [*(metadata.get("choices") or ()), told]}
         self.asm = asm
         self.metadata = KernelMetadata(metadata)
         self.hash = key

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright import knobs
 from tilewright.compiler.compiled import CompiledKernel, KernelMetadata, LazyDict
-from tilewright.compiler.options import make_options, options_dict
+from tilewright.compiler.options import make_options, options_dict, warn_ignored_ctas
 from tilewright.compiler.source import ASTSource, IRSource
 from tilewright.dialects.errors import (
     ArgumentError,
@@ -99,7 +99,9 @@ def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = No
 def compile_selected(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> CompiledKernel:
     """``compile`` for a target that is already chosen."""
     with compiling():
-        return _compile_selected(src, selection, given)
+        kernel = _compile_selected(src, selection, given)
+    warn_ignored_ctas(selection, kernel.name, src, given)
+    return kernel
 
 
 def _compile_selected(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> CompiledKernel:

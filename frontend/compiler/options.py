@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,7 @@ from tilewright.targets.registry import Selection
 
 # Options that Triton has on every target: given with these values they ask for nothing, so a target need not have them.
 NEUTRAL: dict[str, Any] = {
-    "num_ctas": 1, "maxnreg": None, "debug": False, "sanitize_overflow": False, "ir_override": None, "launch_cooperative_grid": False,
+    "num_ctas": 1, "maxnreg": None, "debug": False, "sanitize_overflow": True, "ir_override": None, "launch_cooperative_grid": False,
     "launch_pdl": False, "enable_fp_fusion": True, "extern_libs": None, "instrumentation_mode": "", "cluster_dims": (1, 1, 1),
     "num_buffers_warp_spec": 0, "num_consumer_groups": 0, "reg_dec_producer": 0, "reg_inc_consumer": 0, "warp_size": None,
 }
@@ -44,7 +46,47 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
     for field in dataclasses.fields(cls):
         if field.name in taken:
             taken[field.name] = _checked(field, taken[field.name])
-    return cls(**taken)
+    return _as_one_block(selection, cls(**taken))
+
+
+def _as_one_block(selection: Selection, options: Any) -> Any:
+    """The options with num_ctas 1. More is a hint, where the architecture has clusters of blocks: what a program computes does not depend on it, and
+    programs are run by one block each (``OptionNotHonouredWarning``). Raises ArgumentError where it has none, or not as large."""
+    ctas = getattr(options, "num_ctas", 1)
+    if ctas == 1:
+        return options
+    most = selection.plugin.capabilities(selection.arch).max_num_ctas
+    if most == 1:
+        raise ArgumentError(f"num_ctas is {ctas}, and {selection} has no clusters of blocks: a program is one block there; set num_ctas=1")
+    if ctas > most or ctas & (ctas - 1):
+        raise ArgumentError(f"num_ctas is {ctas}; {selection} has clusters of {', '.join(str(1 << i) for i in range(most.bit_length()))} blocks")
+    return dataclasses.replace(options, num_ctas=1)
+
+
+class OptionNotHonouredWarning(UserWarning):
+    """An option of a launch was taken as a hint, and the compiler did not follow it; results are the same. Given once a kernel."""
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def ignored_ctas(given: Mapping[str, Any]) -> int:
+    """How many blocks a program were asked for in vain; 0 where no more than one was."""
+    ctas = int(given.get("num_ctas") or 1)
+    return ctas if ctas > 1 else 0
+
+
+def warn_ignored_ctas(selection: Selection, name: str, source: Any, given: Mapping[str, Any]) -> None:
+    """Warn that ``num_ctas`` was not followed, once a kernel. Targets of one thread a program have nothing to follow, and say nothing."""
+    ctas, key = ignored_ctas(given), (name, str(getattr(getattr(source, "fn", None), "__module__", "")))
+    if not ctas or key in _warned or selection.plugin.capabilities(selection.arch).warp_size == 1:
+        return
+    _warned.add(key)
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == __name__.split(".")[0]:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{name}: num_ctas={ctas} is a hint that was not followed: each program is run by one block, with the same results. Nothing but speed "
+                  "may differ; set num_ctas=1 to be rid of this warning.", OptionNotHonouredWarning, stacklevel=level)
 
 
 def _count(name: str, value: Any) -> int:

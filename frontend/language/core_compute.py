@@ -88,7 +88,10 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _s
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
-    """``x + y``.
+    """``x + y``. Integers wrap.
+
+    With the options debug=True and sanitize_overflow=True (the default) a program stops where the exact result of integers of up to 32 bits does not
+    fit their type; ``sanitize_overflow`` False lets this one wrap.
 
     Types: integers and floats, pointers.
 
@@ -97,12 +100,15 @@ def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         z = tl.add(x, y)
         z = x + y
     """
-    return _semantic.add(x, y)
+    return _semantic.add(x, y, bool(sanitize_overflow))
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
-    """``x - y``.
+    """``x - y``. Integers wrap.
+
+    With the options debug=True and sanitize_overflow=True (the default) a program stops where the exact result of integers of up to 32 bits does not
+    fit their type; ``sanitize_overflow`` False lets this one wrap.
 
     Types: integers and floats, pointers.
 
@@ -111,12 +117,15 @@ def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         z = tl.sub(x, y)
         z = x - y
     """
-    return _semantic.sub(x, y)
+    return _semantic.sub(x, y, bool(sanitize_overflow))
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> tensor:
-    """``x * y``.
+    """``x * y``. Integers wrap.
+
+    With the options debug=True and sanitize_overflow=True (the default) a program stops where the exact result of integers of up to 32 bits does not
+    fit their type; ``sanitize_overflow`` False lets this one wrap.
 
     Types: integers and floats.
 
@@ -125,7 +134,7 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         z = tl.mul(x, y)
         z = x * y
     """
-    return _semantic.mul(x, y)
+    return _semantic.mul(x, y, bool(sanitize_overflow))
 
 
 # -- linear algebra ----------------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def philox_impl(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: 
     a, b, ka, kb = (s.constant(v, word) for v in (a, b, ka, kb))
     for _ in range(n_rounds):
         high_a, high_b = s.umulhi(a, c0), s.umulhi(b, c2)
-        low_a, low_b = s.mul(a, c0), s.mul(b, c2)
+        low_a, low_b = s.mul(a, c0, False), s.mul(b, c2, False)
         c0, c1, c2, c3 = s.xor_(s.xor_(high_b, c1), k0), low_b, s.xor_(s.xor_(high_a, c3), k1), low_a
-        k0, k1 = s.add(k0, ka), s.add(k1, kb)
+        k0, k1 = s.add(k0, ka, False), s.add(k1, kb, False)
     return _tuple([c0, c1, c2, c3])
 
 
@@ -128,7 +128,7 @@ def uint_to_uniform_float(x: Any, _semantic: Any = None) -> tensor:
         x, scale = s.bitcast(x, int64), 1.0842020432385337e-19
     else:
         raise TypeMismatchError(f"uint_to_uniform_float takes 32- or 64-bit integers, not {x.dtype}")
-    x = s.where(s.less_than(x, 0), s.sub(s.minus(x), 1), x)
+    x = s.where(s.less_than(x, 0), s.sub(s.minus(x, False), 1, False), x)
     return s.mul(s.cast(x, float32), scale)
 
 

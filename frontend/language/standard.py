@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.dialects.errors import ShapeMismatchError, TypeMismatchError
 from tilewright.language import core
 from tilewright.language.core import dtype as _dtype
-from tilewright.language.core import float32, int32, uint32
+from tilewright.language.core import float32, float64, int32, int64, uint32
 from tilewright.language.decorators import builtin, member
 from tilewright.language.values import tensor
 from tilewright.language.values import tuple as _tuple
@@ -28,7 +28,7 @@ def cdiv(x: Any, div: Any, _semantic: Any = None) -> Any:
         for j in range(blocks):
             x += tl.load(p + j * 16 + i)
     """
-    return (x + div - 1) // div
+    return (x + (div - 1)) // div
 
 
 @member
@@ -226,6 +226,8 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
     """
     s = _semantic
     input = s.cast(input, _pick_sum_dtype(input.dtype, dtype))
+    if s.checks_overflow(input.type.scalar):
+        s.assert_range(s.reduce([s.cast(input, int64)], axis, s.add, False, "sum")[0], input.type.scalar, "add (sum)")
     return s.reduce([input], axis, s.add, bool(keep_dims), "sum")[0]
 
 
@@ -376,6 +378,8 @@ def cumsum(input: Any, axis: Any = 0, reverse: bool = False, dtype: Any = None, 
     s = _semantic
     input = s.promote_bf16(input)
     input = s.cast(input, _pick_sum_dtype(input.dtype, dtype))
+    if s.checks_overflow(input.type.scalar):
+        s.assert_range(s.scan([s.cast(input, int64)], axis, s.add, reverse, "cumsum")[0], input.type.scalar, "add (cumsum)")
     return s.scan([input], axis, s.add, reverse, "cumsum")[0]
 
 
@@ -391,7 +395,13 @@ def cumprod(input: Any, axis: Any = 0, reverse: bool = False, _semantic: Any = N
         products = tl.cumprod(x, 0)
         products = tl.cumprod(m, axis=1, reverse=True)
     """
-    return _semantic.scan([_semantic.promote_bf16(input)], axis, _semantic.mul, reverse, "cumprod")[0]
+    s = _semantic
+    input = s.promote_bf16(input)
+    if s.checks_overflow(input.type.scalar):
+        # limited to ±2^40 a product keeps being outside of 32 bits until a 0 comes, and its error is far above those
+        s.assert_range(s.scan([s.cast(input, float64)], axis, lambda a, b: s.minimum(s.maximum(s.mul(a, b), -(2.0**40)), 2.0**40), reverse, "cumprod")[0],
+                       input.type.scalar, "mul (cumprod)")
+    return s.scan([input], axis, s.mul, reverse, "cumprod")[0]
 
 
 # -- order -------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class AmdOptions:
     addresses_anew: bool = False
     block_pingpong: bool = True
     debug: bool = False
-    sanitize_overflow: bool = False
+    sanitize_overflow: bool = True
     default_dot_input_precision: str = "ieee"
 
     def __post_init__(self) -> None:

@@ -15,11 +15,12 @@ class CpuOptions:
     num_ctas: int = 1
     enable_fp_fusion: bool = True
     debug: bool = False
-    sanitize_overflow: bool = False
+    sanitize_overflow: bool = True
     maxnreg: int | None = None
     default_dot_input_precision: str = "ieee"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "num_ctas", 1)  # there are no blocks: whatever is asked for, a program is one thread
         if self.num_warps < 1 or self.num_warps & (self.num_warps - 1):
             raise ArgumentError(f"num_warps is {self.num_warps}; allowed are powers of two")
         if self.num_stages < 1:

@@ -12,7 +12,8 @@ from tilewright.targets.protocol import Capabilities
 
 @dataclass(frozen=True)
 class _Arch:
-    """shared_kib: largest dynamic shared memory a block may opt into. ptx: the PTX version that is emitted."""
+    """shared_kib: largest dynamic shared memory a block may opt into. ptx: the PTX version that is emitted. max_num_ctas: blocks of the largest
+    cluster, the not portable sizes included."""
 
     shared_kib: int
     ptx: int
@@ -26,9 +27,9 @@ _ARCHS: dict[str, _Arch] = {
     "sm_86": _Arch(99, 80, ("f8E5M2",)),
     "sm_87": _Arch(163, 80, ("f8E5M2",)),
     "sm_89": _Arch(99, 84),
-    "sm_90a": _Arch(227, 84),
-    "sm_100a": _Arch(227, 86),
-    "sm_120a": _Arch(99, 87),
+    "sm_90a": _Arch(227, 84, max_num_ctas=16),
+    "sm_100a": _Arch(227, 86, max_num_ctas=16),
+    "sm_120a": _Arch(99, 87, max_num_ctas=16),
 }
 ARCHS = tuple(_ARCHS)
 

@@ -13,7 +13,7 @@ PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 class NvidiaOptions:
     """num_warps: warps of 32 threads a program (power of two). num_stages: buffers of a pipelined loop. maxnreg: most
     registers a thread (None: the assembler decides). enable_fp_fusion: a·b+c may become one rounding. num_ctas: blocks of a
-    cluster. default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1.
+    cluster, a hint that is not followed (sm_90 and later; elsewhere an error). default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1.
 
     tma (on sm_90a): tiles may be loaded and stored by the TMA unit, with tensor maps that the launcher makes of the arguments. A launch
     whose arguments forbid it runs the version compiled with tma=False instead; ``explain()`` of the launched kernel says why.
@@ -26,7 +26,7 @@ class NvidiaOptions:
     maxnreg: int | None = None
     enable_fp_fusion: bool = True
     debug: bool = False
-    sanitize_overflow: bool = False
+    sanitize_overflow: bool = True
     default_dot_input_precision: str = "tf32"
     fast_compile: bool = False
     tma: bool = True
@@ -38,8 +38,6 @@ class NvidiaOptions:
             raise ArgumentError(f"num_warps is {self.num_warps}; allowed are 1, 2, 4, 8, 16, 32")
         if self.num_stages < 1:
             raise ArgumentError(f"num_stages is {self.num_stages}; at least 1 is needed")
-        if self.num_ctas != 1:
-            raise ArgumentError("num_ctas must be 1: clusters of blocks are not built yet")
         if self.maxnreg is not None and not 16 <= self.maxnreg <= 255:
             raise ArgumentError(f"maxnreg is {self.maxnreg}; allowed are 16 to 255")
         if self.default_dot_input_precision not in PRECISIONS:

@@ -283,8 +283,8 @@ def mulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
         return high
     # signed from unsigned: a negative factor counts 2**width too much of the other
     zero = s.constant(0, x.type)
-    high = s.sub(high, s.where(s.less_than(x, 0), y, zero))
-    return s.sub(high, s.where(s.less_than(y, 0), x, zero))
+    high = s.sub(high, s.where(s.less_than(x, 0), y, zero), False)
+    return s.sub(high, s.where(s.less_than(y, 0), x, zero), False)
 
 
 def _averages(name: str, up: int, doc: str) -> None:
@@ -292,7 +292,7 @@ def _averages(name: str, up: int, doc: str) -> None:
         s = _semantic
         x, y = s.broadcast(*_integers(s, name, (x, y), (32,)))
         wide = t.int64 if x.type.scalar.is_int_signed() else t.uint64
-        total = s.add(s.add(s.cast(x, wide), s.cast(y, wide)), up)
+        total = s.add(s.add(s.cast(x, wide), s.cast(y, wide), False), up, False)
         return s.cast(s.shr(total, 1), x.type.scalar)
 
     _export(fn, name, doc, "int32, uint32", "k, i")
@@ -314,7 +314,7 @@ def mul24(x: Any, y: Any, _semantic: Any = None) -> tensor:
     """
     s = _semantic
     x, y = s.broadcast(*_integers(s, "mul24", (x, y), (32,)))
-    return s.mul(s.shr(s.shl(x, 8), 8), s.shr(s.shl(y, 8), 8))
+    return s.mul(s.shr(s.shl(x, 8), 8), s.shr(s.shl(y, 8), 8), False)
 
 
 @builtin
@@ -329,9 +329,9 @@ def sad(x: Any, y: Any, z: Any, _semantic: Any = None) -> tensor:
     """
     s = _semantic
     x, y = s.broadcast(*_integers(s, "sad", (x, y), (32,)))
-    distance = s.sub(s.maximum(x, y), s.minimum(x, y))
+    distance = s.sub(s.maximum(x, y), s.minimum(x, y), False)
     z = s.cast(s.to_tensor(z), x.type.scalar)
-    return s.add(distance, z)
+    return s.add(distance, z, False)
 
 
 # -- conversions and reinterpretations ---------------------------------------------------------------------------------
