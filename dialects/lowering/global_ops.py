@@ -124,7 +124,7 @@ def lower_store(ctx: Any, op: Any) -> None:
         hooks.store_global(b, pointers[first], vector, predicate, cache, evict, bits * len(group) // 8)
 
 
-def _share(ctx: Any, op: Any, registers: list[Any]) -> list[Any]:
+def share_old_values(ctx: Any, op: Any, registers: list[Any]) -> list[Any]:
     """Old values as all threads need them: registers that repeat, and threads that did not act, get the owner's."""
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
@@ -158,7 +158,7 @@ def lower_atomic_rmw(ctx: Any, op: Any) -> list[Any]:
     for r in _unique(ctx, ptr.type):
         predicate = _predicate(ctx, owner, masks[r] if masks else None)
         out[r] = ctx.hooks.atomic_rmw(ctx.b, kind, pointers[r], values[r], predicate, sem, scope)
-    return [_share(ctx, op, out)]
+    return [share_old_values(ctx, op, out)]
 
 
 @lowers("tt.atomic_cas")
@@ -170,4 +170,4 @@ def lower_atomic_cas(ctx: Any, op: Any) -> list[Any]:
     out: list[Any] = [None] * len(pointers)
     for r in _unique(ctx, type):
         out[r] = ctx.hooks.atomic_cas(ctx.b, pointers[r], compare[r], values[r], owner, sem, scope)
-    return [_share(ctx, op, out)]
+    return [share_old_values(ctx, op, out)]

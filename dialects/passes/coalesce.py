@@ -41,13 +41,14 @@ def mask_of(node: Node) -> Any:
     return node.operands[sum(sizes[:first])]
 
 
-def _run_length(node: Node, axis: AxisInfoAnalysis, order: list[int], max_bits: int) -> int:
-    """Elements that one access of this op can take."""
-    if node.name.startswith("tt.atomic"):
-        return 1
+def _run_length(node: Node, axis: AxisInfoAnalysis, order: list[int], ctx: Any) -> int:
+    """Elements that one access of this op can take. Of atomics one, but of sums of types that ``capabilities.extra["added_in_pairs"]`` names two."""
     pointer = type_info(node.operands[0].type)
-    n = axis.vector_elements(node.operands[0], order[0], mask_of(node))
-    return max(1, min(n, max_bits // max(8, pointer.pointee_bits)))
+    most = int(ctx.capabilities.max_vector_bits) // max(8, pointer.pointee_bits)
+    if node.name.startswith("tt.atomic"):
+        pairs = ctx.capabilities.extra.get("added_in_pairs", ())
+        most = 2 if node.name == "tt.atomic_rmw" and node.str_attr("rmw_op") == "fadd" and str(type_info(node.operands[1].type).element) in pairs else 1
+    return max(1, min(axis.vector_elements(node.operands[0], order[0], mask_of(node)), most))
 
 
 def _explain_narrow(node: Node, axis: AxisInfoAnalysis, dim: int, ctx: Any, threads: int) -> None:
@@ -141,9 +142,10 @@ def _plan(function: Function, axis: AxisInfoAnalysis, ctx: Any) -> list[tuple[No
         order = order_by_contiguity(axis.get(node.operands[0]).contiguity)
         k = next((d for d in operands.get(id(node), ()) if d != order[0]), order[0])  # rows for one dot do not hurt another
         turned = k != order[0] and info.pointee_bits < 32 and not (model is not None and info.pointee_bits in model.transposing)
-        key = (info.shape, tuple(order), k, info.pointee_bits) if turned else (info.shape, tuple(order), -1, 0)
+        # what a dot reads goes through shared memory, and need not have the layout of a tile that is stored
+        key = (info.shape, tuple(order), k if turned else -1, info.pointee_bits if id(node) in operands else 0)
         found.append((node, key))
-        wanted[key] = max(wanted.get(key, 1), _run_length(node, axis, order, max_bits))
+        wanted[key] = max(wanted.get(key, 1), _run_length(node, axis, order, ctx))
         _explain_narrow(node, axis, order[0], ctx, threads)
         if node.name == "tt.store":
             limit[key] = min(limit.get(key, max_bits), max_bits // max(8, info.pointee_bits))

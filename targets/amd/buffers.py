@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 # Offsets are compared, unsigned, with the descriptor's num_records, in bytes where its stride is 0 (CDNA 3 ISA manual, 9.1.5.1; RDNA 3,
 # 9.4.2). Offsets that count end below MOST_BYTES; OUTSIDE is beyond any num_records, and stays there with what an instruction adds.
 MOST_BYTES = 2**31 - 16
@@ -30,6 +32,36 @@ def streaming(arch: str, store: bool) -> int:
     if arch.startswith("gfx11"):
         return 7 if store else 6
     return 3 if store or arch == "gfx90a" else 2
+
+
+class AtomicInstruction(NamedTuple):
+    """``name`` as in llvm.amdgcn.raw.ptr.buffer.atomic.NAME, ``elements`` that it takes at once, whether it works on their ``bits`` as integers."""
+
+    name: str
+    elements: int = 1
+    bits: bool = False
+
+
+_INTEGER = {"add": "add", "and": "and", "or": "or", "xor": "xor", "max": "smax", "min": "smin", "umax": "umax", "umin": "umin"}
+# floating-point sums (ISA manuals, buffer instructions): type → beginnings of the archs' names
+_SUMS = {"f32": ("gfx9", "gfx11", "gfx12"), "f64": ("gfx9",), "f16": ("gfx9", "gfx12"), "bf16": ("gfx950", "gfx12")}
+
+
+def atomic_instruction(arch: str, kind: str, element: str) -> AtomicInstruction | None:
+    """The buffer instruction of ``arch`` for tt.atomic_rmw's ``kind``, or "cas", of an MLIR type; None where it has none."""
+    if kind == "fadd" and arch.startswith(_SUMS.get(element, ("none",))):
+        return AtomicInstruction("fadd", 2 if element in ("f16", "bf16") else 1)
+    if kind in ("xchg", "cas") and element in ("i32", "i64", "f32", "f64"):
+        return AtomicInstruction("swap" if kind == "xchg" else "cmpswap", bits=True)
+    return AtomicInstruction(_INTEGER[kind]) if kind in _INTEGER and element in ("i32", "i64") else None
+
+
+def atomic_scope(arch: str, scope: str) -> int:
+    """The auxiliary operand of an atomic of a scope (cta, gpu, sys), as LLVM's have it (AMDGPU user guide, memory model): sc1 of the system's on
+    gfx940, the scope's bits on gfx12; no other arch tells them apart."""
+    if arch in ("gfx942", "gfx950"):
+        return 16 if scope == "sys" else 0
+    return (24 if scope == "sys" else 16) if arch.startswith("gfx12") else 0
 
 
 def waitcnt(vm: int = 63, lgkm: int = 15) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.dialects.errors import UnsupportedArchError
 from tilewright.dialects.shared_model import SharedModel
+from tilewright.targets.amd.buffers import atomic_instruction
 from tilewright.targets.amd.matrix_ops import fed_rows, rows_for
 from tilewright.targets.protocol import Capabilities
 
@@ -65,5 +66,6 @@ def capabilities(arch: str) -> Capabilities:
     facts = _ARCHS[name]
     return Capabilities(arch=name, warp_size=facts.warp_size, max_shared_bytes=facts.lds_bytes, registers_per_thread=facts.vgprs,
                         matrix_ops=tuple(row.name for row in rows_for(name)), shared_banks=facts.lds_banks, float8_types=facts.fp8,
-                        extra={**({"why_decomposed": _why_decomposed} if name == "gfx950" else {}), "fed_rows": fed_rows(name), "shared_model": _SHARED[name], "operand_bits": 128,
-                               "operand_run_bits": 128 if facts.warp_size == 32 else 64})
+                        extra={**({"why_decomposed": _why_decomposed} if name == "gfx950" else {}), "fed_rows": fed_rows(name),
+                               "added_in_pairs": tuple(t for t in ("f16", "bf16") if atomic_instruction(name, "fadd", t)),
+                               "shared_model": _SHARED[name], "operand_bits": 128, "operand_run_bits": 128 if facts.warp_size == 32 else 64})

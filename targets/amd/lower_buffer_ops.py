@@ -23,7 +23,7 @@ from tilewright.targets.amd.buffers import COPY_BYTES, MOST_BYTES, OUTSIDE, READ
 _AT_LEAST_DWORD = 32
 
 
-def _parts(op: Any) -> list[Any]:
+def parts(op: Any) -> list[Any]:
     """The op's operands with None for optional ones that are not there."""
     sizes = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
     operands = iter(op.operands)
@@ -92,7 +92,7 @@ def _split_constant(b: Any, value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-def _lower(ctx: Any, op: Any, tile: Any, operands: Sequence[Any], bits: int, act: Callable[[Any, Any, list[int], Any], None], owner: Any) -> None:
+def each_access(ctx: Any, op: Any, tile: Any, operands: Sequence[Any], bits: int, act: Callable[[Any, Any, list[int], Any], None], owner: Any) -> None:
     """Call ``act(resource, offset, registers, masks)`` for each access."""
     ptr, offsets, limit, mask = operands
     layout = ctx.layout_of(tile)
@@ -122,7 +122,7 @@ def _suffix(total: int) -> str:
 
 def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
     b = ctx.b
-    ptr, offsets, limit, mask, where, other = _parts(op)
+    ptr, offsets, limit, mask, where, other = parts(op)
     whole, others = (ctx.get(v) if v is not None else None for v in (where, other))
     element = ctx.llvm_type(op.results[0].type)
     bits = encodings.storage_bits(element)
@@ -140,7 +140,7 @@ def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
         for r, v in zip(group, b.unpack_vector(value, n)):
             out[r] = v
 
-    _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, load, None)
+    each_access(ctx, op, offsets, (ptr, offsets, limit, mask), bits, load, None)
     if any(v is None for v in out):
         out = [out[r] for r in encodings.register_owners(ctx.layout_of(offsets))]
     return [out]
@@ -148,7 +148,7 @@ def lower_buffer_load(ctx: Any, op: Any) -> list[Any]:
 
 def lower_buffer_store(ctx: Any, op: Any) -> None:
     b = ctx.b
-    value, ptr, offsets, limit, mask = _parts(op)
+    value, ptr, offsets, limit, mask = parts(op)
     element = ctx.storage_type(ctx.llvm_type(value.type))
     bits = encodings.storage_bits(element)
     values = ctx.get(value)
@@ -160,13 +160,13 @@ def lower_buffer_store(ctx: Any, op: Any) -> None:
         moved = b.bitcast(vector, _access_type(b, element, bits, n))
         b.call_intrinsic(f"llvm.amdgcn.raw.ptr.buffer.store.{_suffix(bits * n)}", None, [moved, resource, offset, b.i32(0), auxiliary])
 
-    _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, store, ctx.indices.owner(ctx.layout_of(offsets)))
+    each_access(ctx, op, offsets, (ptr, offsets, limit, mask), bits, store, ctx.indices.owner(ctx.layout_of(offsets)))
 
 
 def lower_buffer_load_to_local(ctx: Any, op: Any) -> list[Any]:
     """One instruction for each 64 × 16 bytes; its address in LDS is the wave's, computed from the wave's number as one value."""
     b = ctx.b
-    dst, ptr, offsets, limit, mask = _parts(op)
+    dst, ptr, offsets, limit, mask = parts(op)
     memory = ctx.get(dst)
     layout = ctx.layout_of(offsets)
     view = View(memory)
@@ -194,7 +194,7 @@ def lower_buffer_load_to_local(ctx: Any, op: Any) -> list[Any]:
         b.call_intrinsic("llvm.amdgcn.raw.ptr.buffer.load.lds", None,
                          [resource, target, b.i32(COPY_BYTES), offset, b.i32(0), b.i32(0), auxiliary])
 
-    _lower(ctx, op, offsets, (ptr, offsets, limit, mask), bits, copy, None)
+    each_access(ctx, op, offsets, (ptr, offsets, limit, mask), bits, copy, None)
     return [[]]
 
 

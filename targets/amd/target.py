@@ -41,9 +41,10 @@ def _dialects() -> tuple[Any, ...]:
 
 
 def _lowerings() -> Mapping[str, Callable[..., Any]]:
-    from tilewright.targets.amd import lower_buffer_ops, lower_dot_scaled, lower_math
+    from tilewright.targets.amd import lower_buffer_atomics, lower_buffer_ops, lower_dot_scaled, lower_math
 
-    return {**lower_math.LOWERINGS, **lower_buffer_ops.LOWERINGS, **lower_dot_scaled.LOWERINGS}
+    return {**lower_math.LOWERINGS, **lower_buffer_ops.LOWERINGS, **lower_buffer_atomics.LOWERINGS,
+            **lower_dot_scaled.LOWERINGS}
 
 
 def _fingerprint() -> str:

@@ -4,6 +4,7 @@ in hardware (CDNA 3 ISA manual, section 9.1.5, buffer resource descriptor; RDNA 
 from typing import Any, Optional
 
 from tilewright.dialects._mlir import ext
+from tilewright.dialects.lowering import scratch
 
 
 class AMDG(ext.Dialect, name="amdg"):
@@ -42,6 +43,44 @@ class BufferStoreOp(AMDG.Operation, name="buffer_store"):
     offsets: ext.Operand[Any]
     limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
     mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+class BufferAtomicRmwOp(AMDG.Operation, name="buffer_atomic_rmw"):
+    """tt.atomic_rmw at ``ptr`` + ``offsets``, as buffer_load reads: what is masked off is not touched, and its old value is 0. ``vector``: 1 in each
+    dim, or 2 in one where the instruction takes two neighbours, which all elements then have.
+
+    Optional operands are written with operandSegmentSizes (value, ptr, offsets, limit, mask)."""
+
+    result: ext.Result[Any]
+    rmw_op: Any
+    sem: Any
+    scope: Any
+    vector: Any
+    value: ext.Operand[Any]
+    ptr: ext.Operand[Any]
+    offsets: ext.Operand[Any]
+    limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+class BufferAtomicCasOp(AMDG.Operation, name="buffer_atomic_cas"):
+    """tt.atomic_cas at ``ptr`` + ``offsets``: where memory holds ``cmp``, by its bits, it becomes ``value``.
+
+    Optional operands are written with operandSegmentSizes (cmp, value, ptr, offsets, limit, mask)."""
+
+    result: ext.Result[Any]
+    sem: Any
+    scope: Any
+    vector: Any
+    cmp: ext.Operand[Any]
+    value: ext.Operand[Any]
+    ptr: ext.Operand[Any]
+    offsets: ext.Operand[Any]
+    limit: Optional[ext.Operand[Any]] = None  # noqa: UP045
+    mask: Optional[ext.Operand[Any]] = None  # noqa: UP045
+
+
+scratch.RULES |= {f"amdg.buffer_{name}": scratch.RULES[f"tt.{name}"] for name in ("atomic_rmw", "atomic_cas")}
 
 
 class BufferLoadToLocalOp(AMDG.Operation, name="buffer_load_to_local"):

@@ -1,7 +1,7 @@
-"""Let loads and stores through tiles of pointers be buffer operations, where that is proven to mean the same.
+"""Let loads, stores and atomics through tiles of pointers be buffer operations, where that is proven to mean the same.
 
-Before: tt.load and tt.store, pipelined. After: those whose pointers are a scalar pointer + offsets of the elements (uniform_parts.py),
-the offsets within 0 and 2^31 bytes, are amdg.buffer_load and amdg.buffer_store. Only the scalar pointer changes in a loop then, and
+Before: tt.load, tt.store, tt.atomic_rmw and tt.atomic_cas, pipelined. After: those whose pointers are a scalar pointer + offsets of the elements
+(uniform_parts.py), the offsets within 0 and 2^31 bytes, are amdg.buffer_load, _store, _atomic_rmw and _atomic_cas (of kinds and types that the arch has). Only the scalar pointer changes in a loop then, and
 masks need no branches: conditions on a whole row (``row < n``, the offsets being ``row · stride + column``) and on the whole program
 become the buffer's size, others put the offset beyond it.
 
@@ -20,10 +20,12 @@ from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.host_recipe import Host, Refused
 from tilewright.dialects.analysis.polynomial import Atom, Poly
 from tilewright.dialects.analysis.structure import Function, Node, functions, is_zero, type_info
+from tilewright.dialects.encodings import layout_of
 from tilewright.dialects.errors import VariantNeeded
+from tilewright.dialects.lowering.global_ops import vector_groups
 from tilewright.dialects.passes.dce_cse import cse, dce
 from tilewright.dialects.pipeline import PassContext
-from tilewright.targets.amd.buffers import MOST_BYTES, READ_FIRST_LANE, WIDEST
+from tilewright.targets.amd.buffers import MOST_BYTES, READ_FIRST_LANE, WIDEST, atomic_instruction
 from tilewright.targets.amd.passes.uniform_parts import SHAPE_OPS, Split, Splitter, Unsplit
 
 _SLT, _SLE, _SGT, _SGE = 2, 3, 4, 5
@@ -32,11 +34,13 @@ _EVALUATED = frozenset(("arg", "program_id", "num_programs", "dim", "loop", "div
 
 
 _COPY = "ttg.async_copy_global_to_local"
+_ATOMICS = {"tt.atomic_rmw": "amdg.buffer_atomic_rmw", "tt.atomic_cas": "amdg.buffer_atomic_cas"}
+_MASK_AT = {"tt.load": 1, "tt.atomic_cas": 3}  # operand; 2 of the others
 
 
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
-    _run(module, ctx, ("tt.load", "tt.store"))
+    _run(module, ctx, ("tt.load", "tt.store", *(_ATOMICS if ctx.options.buffer_atomics else ())))
 
 
 def run_copies(module: Any, ctx: PassContext) -> None:
@@ -89,13 +93,13 @@ class _Converter:
 
     def _convert(self, node: Node) -> None:
         """Raises NotAffine, Refused or Unsplit where the access must stay as it is."""
-        store = node.name == "tt.store"
         pointer = node.operands[0]
-        place = 1 if node.name == "tt.load" else 2
+        place = _MASK_AT.get(node.name, 2)
         mask = node.operands[place] if len(node.operands) > place else None
-        if not store and node.bool_attr("is_volatile"):
+        together = self._check_atomic(node) if node.name in _ATOMICS else 0
+        if node.name in ("tt.load", _COPY) and node.bool_attr("is_volatile"):
             raise Refused("it is volatile")
-        if node.str_attr("cache") not in ("none", "ca", "cg", "cs", "wb", ""):
+        if not together and node.str_attr("cache") not in ("none", "ca", "cg", "cs", "wb", ""):
             raise Refused(f"the cache modifier {node.str_attr('cache')!r}")
         size = type_info(pointer.type).pointee_bits // 8
         if not size:
@@ -113,10 +117,23 @@ class _Converter:
             self._fact(fact, f"argument {base}: ")
         shape = type_info(pointer.type).shape or ()
         vector = [self.axis.vector_elements(pointer, d, mask) for d in range(len(shape))]
+        if together:
+            vector = [min(n, together) for n in vector]
+            if any(len(group) != together for group in vector_groups(layout_of(pointer.type), vector)):
+                raise Refused(f"the instruction adds {together} neighbours, and a thread has single ones")
         covered = self._mask(node, mask, lane.poly, size) if mask is not None else _Mask(None, None)
         self.ctx.explain(node.op, f"{node.name[3:]} of argument {base}" if node.name != _COPY else f"load of argument {base}",
                          "buffer" if node.name != _COPY else "buffer, to LDS", "its offsets are proven to fit 31 bits, or checked at the launch")
         self._rewrite(node, parts.scalar, parts.lane, covered, vector, mask)
+
+    def _check_atomic(self, node: Node) -> int:
+        """How many neighbours the arch's instruction takes at once. Raises Refused where it has none."""
+        element = str(type_info(node.operands[1].type).element)
+        kind = "cas" if node.name == "tt.atomic_cas" else node.str_attr("rmw_op")
+        found = atomic_instruction(self.ctx.arch, kind, element)
+        if found is None:
+            raise Refused(f"{self.ctx.arch} has no buffer instruction for atomic {kind} of {element}")
+        return found.elements
 
     def _flat(self, pointer: Any) -> Split | None:
         """Scalar pointer and offsets of a tile of one dim, as the kernel has them: all of the offset is one value a thread, which is cheaper
@@ -353,9 +370,19 @@ class _Converter:
             lane = self._op(node, "arith.constant", type_, [], {"value": zero})
         optional = [v for v in covered if v is not None]
         given = [int(v is not None) for v in covered]
-        attributes = {"cache": node.attr("cache"), "vector": ir.DenseI32ArrayAttr.get(vector)}
+        attributes = {"vector": ir.DenseI32ArrayAttr.get(vector)}
+        for name in ("cache", "rmw_op", "sem", "scope"):
+            if name in node.op.attributes:
+                attributes[name] = node.attr(name)
         if self._may_be_vector([scalar, covered.limit]):
             attributes[READ_FIRST_LANE] = ir.UnitAttr.get()
+        if node.name in _ATOMICS:
+            values = node.operands[1:2] if node.name == "tt.atomic_rmw" else node.operands[1:3]
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1] * (len(values) + 2) + given)
+            old = self._op(node, _ATOMICS[node.name], node.results[0].type, [*values, scalar, lane, *optional], attributes)
+            self.function.replace_uses(node.results[0], old)
+            self.function.erase(node)
+            return
         if node.name == "tt.store":
             attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 1, *given])
             self.function.insert_before(node, "amdg.buffer_store", [], [node.operands[1], scalar, lane, *optional], attributes)
