@@ -22,6 +22,7 @@ from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import ArgumentError, CompilationError, InternalCompilerError, TilewrightError
 from tilewright.dialects.pipeline import Pass, PassContext, Pipeline, Stage
 from tilewright.dialects.printer import print_module
+from tilewright.dialects.settings import from_variable, truth
 
 LOWERING_PASS = "lower_to_llvm"
 _PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
@@ -92,8 +93,8 @@ class _Settings:
     @staticmethod
     def of(ctx: PassContext) -> _Settings:
         dump = _wants_dump(ctx.kernel_name)
-        return _Settings(dump, dump or os.environ.get("TILEWRIGHT_VERIFY", "") == "1",
-                         [] if os.environ.get("TILEWRIGHT_PRINT_TIMES", "") == "1" else None)
+        return _Settings(dump, dump or from_variable(("TILEWRIGHT_VERIFY",), truth, False),
+                         [] if from_variable(("TILEWRIGHT_PRINT_TIMES",), truth, False) else None)
 
 
 def _verify(module: Any, when: str) -> None:

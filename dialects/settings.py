@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError
 
 TRUE = ("1", "true", "yes", "on", "y", "t")
+FALSE = ("0", "false", "no", "off", "n", "f")
 propagate = True  # whether an assignment is put into the environment
 
 
@@ -31,11 +32,47 @@ env = FromEnvironment()
 
 def variable(*names: str) -> str | None:
     """The value of the first of these environment variables that is set and not empty."""
+    return _found(names)[1]
+
+
+def _found(names: Sequence[str]) -> tuple[str, str | None]:
+    """Name and value of the first of these environment variables that is set and not empty; the last name and None where none is."""
+    name = ""
     for name in names:
         value = os.environ.get(name)
         if value:
-            return value
-    return None
+            return name, value
+    return name, None
+
+
+def from_variable(names: Sequence[str], read: Callable[[str], Any], default: Any = None) -> Any:
+    """What the first of these variables that is set says. ``read`` raises ValueError, saying what is allowed; that becomes an ArgumentError which
+    names the variable."""
+    name, value = _found(names)
+    if value is None:
+        return default
+    try:
+        return read(value)
+    except ValueError as error:
+        raise ArgumentError(f"the environment variable {name} {error}; found {value!r}") from None
+
+
+def truth(text: str) -> bool:
+    """On or off, as in variables. Raises ValueError for anything else: it would count as off, unseen."""
+    if text.lower() not in TRUE + FALSE:
+        raise ValueError(f"is on ({', '.join(TRUE[:4])}) or off ({', '.join(FALSE[:4])})")
+    return text.lower() in TRUE
+
+
+def count(text: str) -> int:
+    """A number of at least 1, as in variables. Raises ValueError."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError("is an integer of 1 or more")
+    return number
 
 
 class SettingWithoutEffectWarning(UserWarning):
@@ -65,17 +102,19 @@ class Setting:
             return self
         if self.name in obj._assigned:
             return obj._assigned[self.name]
-        text = variable(*self.variables)
-        if text is None:
+        if variable(*self.variables) is None:
             return self.default() if callable(self.default) else self.default
-        return self.read(text)
+        return from_variable(self.variables, self.read)
 
     def __set__(self, obj: Any, value: Any) -> None:
         if value is env:
             self.__delete__(obj)
             return
-        if self.check is not None:
-            self.check(value)
+        if self.check is not None and value is not None:
+            try:
+                self.check(value)
+            except ValueError as error:
+                raise ArgumentError(f"the setting {self.name} {error}; found {value!r} ({type(value).__name__})") from None
         obj._assigned[self.name] = value
         if self.without_effect:
             obj._tell(self)
@@ -91,23 +130,45 @@ class Setting:
         return self.name in obj._assigned or variable(*self.variables) is not None
 
 
-def _truth(text: str) -> bool:
-    return text.lower() in TRUE
-
-
 def _is_flag(value: Any) -> None:
-    if value is not None and not isinstance(value, bool) and value not in (0, 1):
-        raise ArgumentError(f"a setting that is on or off is set to True or False; found {value!r}")
+    if not isinstance(value, bool) and value not in (0, 1):
+        raise ValueError("is on or off: set it to True or False")
+
+
+def _is_text(value: Any) -> None:
+    if not isinstance(value, str) and not hasattr(value, "__fspath__"):
+        raise ValueError("is a text")
+
+
+def _is_number(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("is an integer")
+
+
+def _is_class(value: Any) -> None:
+    if not isinstance(value, type):
+        raise ValueError("is a class")
 
 
 def flag(name: str, default: bool | None = False, **kw: Any) -> Any:
     """On or off: 1, true, yes, on, y, t in any case are on."""
-    return Setting(name, _truth, default, write=lambda value: "1" if value else "0", check=_is_flag, **kw)
+    return Setting(name, truth, default, write=lambda value: "1" if value else "0", check=_is_flag, **kw)
 
 
 def text(name: str, default: Any = None, **kw: Any) -> Any:
     """A text such as a path."""
-    return Setting(name, str, default, **kw)
+    return Setting(name, str, default, **{"check": _is_text, **kw})
+
+
+def choice(name: str, allowed: Sequence[str], default: Any = None, **kw: Any) -> Any:
+    """One of a few words."""
+
+    def read(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"is one of {', '.join(allowed)}")
+        return value
+
+    return Setting(name, read, default, check=read, **kw)
 
 
 def number(name: str, default: int, **kw: Any) -> Any:
@@ -117,9 +178,9 @@ def number(name: str, default: int, **kw: Any) -> Any:
         try:
             return int(value)
         except ValueError:
-            raise ArgumentError(f"the environment variable {name} is an integer; found {value!r}") from None
+            raise ValueError("is an integer") from None
 
-    return Setting(name, read, default, **kw)
+    return Setting(name, read, default, check=_is_number, **kw)
 
 
 def named_class(name: str, **kw: Any) -> Any:
@@ -130,11 +191,14 @@ def named_class(name: str, **kw: Any) -> Any:
 
         module, _, attribute = value.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
+            found = getattr(importlib.import_module(module), attribute) if attribute else None
         except (ImportError, AttributeError, ValueError) as error:
-            raise ArgumentError(f"the environment variable {name} names a class as package.module:Class; {value!r} is none ({error})") from None
+            raise ValueError(f"names a class as package.module:Class ({error})") from None
+        if not isinstance(found, type):
+            raise ValueError("names a class as package.module:Class")
+        return found
 
-    return Setting(name, read, None, write=lambda value: f"{value.__module__}:{value.__qualname__}", **kw)
+    return Setting(name, read, None, check=_is_class, write=lambda value: f"{value.__module__}:{value.__qualname__}", **kw)
 
 
 class Group:

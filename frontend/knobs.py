@@ -19,6 +19,7 @@ from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.settings import (
     Group,
     SettingWithoutEffectWarning,
+    choice,
     env,
     flag,
     named_class,
@@ -33,6 +34,11 @@ Knobs = base_knobs = Group
 def environment(name: str) -> str | None:
     """The value of TILEWRIGHT_``name``, else of TRITON_``name``; None where both are unset or empty."""
     return variable(f"TILEWRIGHT_{name}", f"TRITON_{name}")
+
+
+def environment_flag(name: str) -> bool:
+    """Whether TILEWRIGHT_``name``, else TRITON_``name``, is on. Raises ArgumentError where it says neither on nor off."""
+    return bool(settings.from_variable((f"TILEWRIGHT_{name}", f"TRITON_{name}"), settings.truth, False))
 
 
 class HookChain(list[Callable[..., Any]]):
@@ -68,6 +74,8 @@ class _Hooks(Group):
 
     def __setattr__(self, name: str, value: Any) -> None:
         chain = self.__dict__.get(name)
+        if value is not None and name in self.__dict__ and not name.startswith("_") and not callable(value):
+            raise ArgumentError(f"{name} is a function; found {value!r} ({type(value).__name__})")
         if isinstance(chain, HookChain) and not isinstance(value, HookChain):
             chain[:] = [] if value is None else [value]
             return
@@ -81,7 +89,7 @@ def _home() -> str:
 _NO_C = "nothing native is built from C to launch a kernel"
 
 
-class _Build(Group):
+class _Build(_Hooks):
     cc = text("CC", spelt="CC")
     cudacrt_path = text("CUDACRT_PATH", without_effect=_NO_C)
     cudart_path = text("CUDART_PATH", without_effect=_NO_C)
@@ -115,7 +123,7 @@ class _Cache(Group):
         return os.path.join(self.home_dir, ".tilewright", dirname)
 
 
-class _Compilation(Group):
+class _Compilation(_Hooks):
     always_compile = flag("ALWAYS_COMPILE")
     override = flag("KERNEL_OVERRIDE")
     dump_ir = flag("KERNEL_DUMP")
@@ -169,7 +177,7 @@ class _Runtime(_Hooks):
 
 
 class _Language(Group):
-    fp32_default = text("F32_DEFAULT")
+    fp32_default = choice("F32_DEFAULT", ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"))
     default_fp_fusion = flag("DEFAULT_FP_FUSION", True)
 
 

@@ -37,6 +37,7 @@ from tilewright.dialects.errors import (
     TypeMismatchError,
     UnsupportedLanguageConstruct,
 )
+from tilewright.dialects.settings import from_variable, truth
 from tilewright.language import core
 from tilewright.language import dtypes as t
 from tilewright.language.aggregate import Aggregate
@@ -293,7 +294,7 @@ def ast_to_ttir(fn: Any, source: Any, options: Any, capabilities: Any = None) ->
         module = generator.kernel(fn, source)
     except CompilationError as error:
         raise error.with_traceback(None) if not _full_traceback() else error from error.__cause__
-    if os.environ.get("TILEWRIGHT_VERIFY") == "1":
+    if from_variable(("TILEWRIGHT_VERIFY",), truth, False):
         module.operation.verify()
     return module
 

@@ -60,10 +60,36 @@ def _annotated_type(annotation: str) -> str:
         return ""
 
 
+def check_function(fn: Any) -> None:
+    """Raise where jit is put over what is no function written with def, or one that no kernel can be."""
+    name = getattr(fn, "__qualname__", repr(fn))
+    if hasattr(type(fn), "cache_key"):
+        raise KernelCallError(f"{name} is a kernel already: jit stands over it once")
+    if hasattr(fn, "arg_names") and hasattr(fn, "fn"):
+        raise KernelCallError(f"jit stands nearest to the function, under autotune and heuristics; found it above {type(fn).__name__} of {fn.__name__}")
+    if isinstance(fn, (staticmethod, classmethod)) or inspect.ismethod(fn):
+        raise KernelCallError(f"jit is put over a {'method of an object or class' if inspect.ismethod(fn) else type(fn).__name__} ({name}); a kernel has no self: "
+                              "write @staticmethod above @jit")
+    if inspect.isclass(fn):
+        raise KernelCallError(f"{name} is a class; jit takes functions defined with def")
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is None:
+        raise KernelCallError(f"{name} is a {type(fn).__name__} without source in Python; jit takes functions defined with def")
+    place = f"{code.co_filename}:{code.co_firstlineno}"
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise KernelCallError(f"{place}: {name} is an async function, and kernels wait for nothing; define it with def")
+    if code.co_flags & inspect.CO_GENERATOR:
+        raise KernelCallError(f"{place}: {name} is a generator, since it has a yield; kernels return values, or store them")
+    reserved = [n for n in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount] if n.startswith("_tw_")]
+    if reserved:
+        raise KernelCallError(f"{place}: the parameter {reserved[0]!r} of {name} has to be called otherwise: names that start with _tw_ are the launcher's")
+
+
 class JITCallable:
     """A function whose source the compiler reads: parameters, source text, and the key of all that its code depends on."""
 
     def __init__(self, fn: Callable[..., Any]):
+        check_function(fn)
         self.fn = fn
         self.signature = inspect.signature(fn)
         try:

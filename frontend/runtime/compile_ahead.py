@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilewright import knobs
+from tilewright.dialects.settings import count, from_variable
 
 SILENCE = 120.0  # seconds without a finished compilation after which a process counts as stuck
 POLL = 5.0  # seconds from one look at the clock to the next
@@ -90,34 +90,34 @@ def processes() -> int:
     """How many to use: TILEWRIGHT_COMPILE_PROCESSES, else the processors this process may use, at most 16; 1 where there is no fork."""
     if not hasattr(os, "fork") or sys.platform == "darwin":
         return 1
-    asked = knobs.environment("COMPILE_PROCESSES")
-    if asked is not None and asked.isdigit():
-        return max(1, int(asked))
+    asked = from_variable(("TILEWRIGHT_COMPILE_PROCESSES", "TRITON_COMPILE_PROCESSES"), count)
+    if asked is not None:
+        return int(asked)
     return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def compile_ahead(jobs: Sequence[Callable[[], Any]]) -> int:
     """Call every job (a compilation that ends in the disk cache) in one of several processes; returns how many were used, 0 where it is
     not worth it. Jobs that fail fail again where their kernel is asked for; nothing is raised here."""
-    count = min(processes(), len(jobs))
-    if count < 2 or getattr(_local, "working", False):
+    workers = min(processes(), len(jobs))
+    if workers < 2 or getattr(_local, "working", False):
         return 0
     _hold()
     pipes: dict[int, int] = {}  # read end → pid
     try:
-        for first in range(count):
+        for first in range(workers):
             read, write = os.pipe()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads; see the module's text
                 pid = os.fork()
             if pid == 0:
-                _work(jobs[first::count], write)
+                _work(jobs[first::workers], write)
             os.close(write)
             pipes[read] = pid
     finally:
         _let_go()
     _wait(pipes)
-    return count
+    return workers
 
 
 def _work(jobs: Sequence[Callable[[], Any]], write: int) -> None:

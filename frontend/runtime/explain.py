@@ -116,7 +116,7 @@ def listed(options: Mapping[str, Any]) -> str:
 
 def tell(key: Any, kernel: str, lines: Sequence[str]) -> None:
     """With TILEWRIGHT_EXPLAIN=1, print lines once a key. Off the path of warm launches."""
-    if knobs.environment("EXPLAIN") in (None, "0") or key in _told:
+    if key in _told or not knobs.environment_flag("EXPLAIN"):
         return
     _told.add(key)
     for line in lines:

@@ -110,6 +110,15 @@ class JITFunction(JITCallable, KernelInterface):
         super().__init__(fn)
         self.module = fn.__module__
         self.version = version
+        for name, listed in (("do_not_specialize", do_not_specialize), ("do_not_specialize_on_alignment", do_not_specialize_on_alignment)):
+            if listed is not None and (isinstance(listed, str) or not hasattr(listed, "__iter__")):
+                raise ArgumentError(f"jit: {name} is a list of parameters' names or positions; found {shown(listed)} ({type(listed).__name__})")
+        for name, value in (("debug", debug), ("noinline", noinline)):
+            if value is not None and not (isinstance(value, (bool, int)) and value in (0, 1)):
+                raise ArgumentError(f"jit: {name} is True or False; found {shown(value)} ({type(value).__name__})")
+        for name, function in (("repr", repr), ("launch_metadata", launch_metadata)):
+            if function is not None and not callable(function):
+                raise ArgumentError(f"jit: {name} is a function; found {shown(function)} ({type(function).__name__})")
         self.do_not_specialize = list(do_not_specialize or ())
         self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
         self.debug = debug
@@ -302,7 +311,8 @@ class JITFunction(JITCallable, KernelInterface):
     def _make_bind(self) -> Any:
         for p in self.signature.parameters.values():
             if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-                raise ArgumentError(f"{self.__name__} cannot be launched: parameters of a kernel are listed one by one, and *{p.name} is not")
+                raise ArgumentError(f"{self.file}:{self.def_line}: {self.__name__} cannot be launched: parameters of a kernel are listed one by one, and "
+                                    f"{'*' if p.kind is p.VAR_POSITIONAL else '**'}{p.name} is not")
         self._collect = make_collector(self.__name__, self.params)
         self._bind = make_binder(self.__name__, self.params)
         return self._bind
@@ -453,7 +463,12 @@ class JITFunction(JITCallable, KernelInterface):
         from tilewright.compiler.compiler import ASTSource, compile_selected
         from tilewright.targets import registry
 
-        data = json.loads(specialization_data)
+        try:
+            data = json.loads(specialization_data)
+            if not {"name", "signature", "constants", "attrs", "target", "options"} <= data.keys():
+                raise ValueError("parts are missing")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ArgumentError(f"preload takes the specialization_data that a jit_cache_hook was handed; found {shown(specialization_data)} ({error})") from None
         if data["name"] != self._fn_name:
             raise ArgumentError(f"the specialisation is that of {data['name']}, not of {self._fn_name}")
         source = ASTSource(self, data["signature"], {tuple(k): v for k, v in data["constants"]}, {tuple(k): v for k, v in data["attrs"]})

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.dialects import prints
 from tilewright.dialects.errors import ArgumentError, DeviceAssertionError
+from tilewright.dialects.settings import count, from_variable
 
 _FORMATS = {"i1": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
             "fp32": "f4x", "f32": "f4x", "fp64": "d", "f64": "d", "fp16": "e6x", "f16": "e6x"}
@@ -25,9 +26,9 @@ class KernelAssertionError(DeviceAssertionError):
 
 def num_threads() -> int:
     """TILEWRIGHT_NUM_THREADS, else the processors this process may use."""
-    asked = os.environ.get("TILEWRIGHT_NUM_THREADS")
-    if asked:
-        return max(1, int(asked))
+    asked = from_variable(("TILEWRIGHT_NUM_THREADS",), count)
+    if asked is not None:
+        return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

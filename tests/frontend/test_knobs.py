@@ -138,7 +138,7 @@ def test_scopes_undo_settings_hooks_and_variables(monkeypatch):
 def test_mistakes():
     with pytest.raises(ArgumentError, match="no setting 'folder' here; there are home_dir, dir"):
         knobs.cache.folder = "/x"
-    with pytest.raises(ArgumentError, match="on or off is set to True or False; found 'no'"):
+    with pytest.raises(ArgumentError, match="setting debug is on or off: set it to True or False; found 'no'"):
         knobs.runtime.debug = "no"
     with pytest.raises(ArgumentError, match="can be run"):
         knobs.nvidia.ptxas = "/no/such/program"
