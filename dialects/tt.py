@@ -289,7 +289,8 @@ class DotScaledOp(TT.Operation, name="dot_scaled", traits=[Pure]):
     """``(a × a_scale) @ (b × b_scale) + c`` of operands in microscaling formats (dialects/scaled.py: formats, packing, shapes).
 
     c and the result are f32. Each operand times its scale is rounded to what ``scaled.compute_format`` says, which is exact within bf16's range;
-    products are exact, sums f32. A scale that is NaN makes its group NaN, unless ``fast_math``, under which it is infinite.
+    products are exact, sums f32. A scale that is NaN makes its group NaN, unless ``fast_math``, under which it may be infinite. A target that
+    keeps the op (``capabilities.extra["why_decomposed"]``) may leave out the rounding.
     """
 
     result: ext.Result[Any]
