@@ -137,7 +137,7 @@ def _same(value: Any, held: Any) -> bool:
     return type(given) is type(held) and bool(given == held)
 
 
-def _misfit(kind: str, divisible: bool, value: Any) -> str:
+def misfit(kind: str, divisible: bool, value: Any) -> str:
     """Why ``value`` cannot be passed to a parameter of a signature's type; "" where it can."""
     if kind in _RANGES or kind == "i1":
         if not hasattr(value, "__index__") or hasattr(value, "data_ptr"):
@@ -195,7 +195,7 @@ class Specialisation:
                     raise ArgumentError(f"argument {name!r} of {self.bundle.name}: the code is for {held!r}; found {given[name]!r}")
                 values.append(held)
                 continue
-            why = _misfit(kind, name in self.divisible, given[name])
+            why = misfit(kind, name in self.divisible, given[name])
             if why:
                 raise ArgumentError(f"argument {name!r} of {self.bundle.name}: {why}")
             values.append(given[name])

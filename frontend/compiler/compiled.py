@@ -11,7 +11,6 @@ from tilewright import knobs
 from tilewright.compiler.options import ignored_ctas
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.runtime.arguments import memory_of
-from tilewright.runtime.cache import LazyAsm
 from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.explain import listed, named, report, run_time_names, tell
 from tilewright.targets import registry
@@ -108,6 +107,29 @@ def argument_picker(types: Sequence[Any]) -> Callable[[Any], Any] | None:
     return itemgetter(*wanted)
 
 
+class _Own:
+    """A lock that whoever receives a pickle of it gets anew, free. torch.compile pickles the attributes of kernels one by one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> Any:
+        return (_Own, ())
+
+
+class _Loaded(dict):  # type: ignore[type-arg]
+    """What is loaded in this process; a pickle of it is empty."""
+
+    def __reduce__(self) -> Any:
+        return (_Loaded, ())
+
+
 class CompiledKernel:
     """What ``compile``, ``warmup`` and a launch return.
 
@@ -128,7 +150,7 @@ class CompiledKernel:
         self.name = self.metadata.name
         self.selection = selection
         self.types = list(types)  # one per parameter, "constexpr" for those that the code has inside
-        self.handles: dict[int, Any] = {}
+        self.handles: dict[int, Any] = _Loaded()
         self.variants: dict[Any, CompiledKernel] = {}  # options laid over these → the same kernel compiled so
         self.reasons: tuple[str, ...] = ()  # of a variant: why the last launch ran it and not the kernel it was made of
         self.packed_metadata = (self.metadata.num_warps, self.metadata.num_ctas, self.metadata.shared)
@@ -136,8 +158,7 @@ class CompiledKernel:
         self.function: Any = None
         self._launcher: Any = None
         self._run: Any = None
-        self._load_lock = threading.Lock()
-        self._variant_lock = threading.RLock()
+        self._load_lock, self._variant_lock = _Own(), _Own()
 
     def __repr__(self) -> str:
         return f"CompiledKernel({self.name}, {self.selection}, {self.hash[:12]})"
@@ -301,6 +322,7 @@ class CompiledKernel:
 
         def launch(*args: Any, stream: Any = None) -> None:
             gx, gy, gz = normalise_grid(grid)
+            self._check_arguments(args)
             run = self.run
             if stream is None:
                 stream = self.driver.current_stream(self.driver.current_device())
@@ -310,17 +332,24 @@ class CompiledKernel:
 
         return launch
 
+    def _check_arguments(self, args: Sequence[Any]) -> None:
+        """Raise where the arguments of a launch are not those that the code was made for."""
+        from tilewright.bundle import misfit
+        from tilewright.runtime.errors import ArgumentError, LaunchSignatureError
+
+        names = [str(n) for n in getattr(self.src, "signature", range(len(self.types)))]
+        needed = max((i + 1 for i, t in enumerate(self.types) if t != "constexpr"), default=0)
+        if not needed <= len(args) <= len(self.types):
+            raise LaunchSignatureError(f"{self.name} is compiled for the arguments {', '.join(names)}, all of them by position; {len(args)} were given")
+        attrs = getattr(self.src, "attrs", {})
+        for i, (name, kind, value) in enumerate(zip(names, self.types, args)):
+            if isinstance(kind, str) and kind != "constexpr" and value is not None and type(value).__name__ != "bool_":
+                why = misfit(kind, any(pair[0] == "tt.divisibility" for pair in attrs.get((i,), ())), value)
+                if why:
+                    raise ArgumentError(f"argument {name!r} of {self.name}: {why}")
+
     # ---------------------------------------------------------------------------------------------------------- pickling
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(handles={}, variants={}, module=None, function=None, _launcher=None, _run=None, _load_lock=None, _variant_lock=None)
-        state["selection"] = (self.selection.plugin.name, self.selection.arch, self.selection.simulate)
-        state["asm"] = LazyAsm(dict(self.asm))  # the file may be gone where it is read again
+        state.update(variants={}, module=None, function=None, _launcher=None, _run=None)
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        name, arch, simulate = state.pop("selection")
-        self.__dict__.update(state)
-        self.selection = registry.Selection(registry.get(name), arch, simulate)
-        self._load_lock = threading.Lock()
-        self._variant_lock = threading.RLock()

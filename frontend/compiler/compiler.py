@@ -85,8 +85,10 @@ def compile(src: Any, target: Any = None, options: Mapping[str, Any] | None = No
     """
     if isinstance(src, (str, os.PathLike)):
         src = IRSource(src)
-    if not hasattr(src, "hash"):
+    if not callable(getattr(src, "hash", None)):
         raise ArgumentError(f"compile takes an ASTSource, an IRSource or the path of an IR file, not {src!r}")
+    if options is not None and not isinstance(options, Mapping):
+        raise ArgumentError(f"options is a dict, such as {{'num_warps': 8}}; found {options!r} ({type(options).__name__})")
     if target is None:
         from tilewright.runtime.driver import driver
 
@@ -111,6 +113,8 @@ def _compile_selected(src: Any, selection: registry.Selection, given: Mapping[st
     if isinstance(src, IRSource):
         given = src.options(given, selection.plugin.capabilities(selection.arch).warp_size)
     ir_override = given.get("ir_override")
+    if ir_override is not None and not isinstance(ir_override, (str, os.PathLike)):
+        raise ArgumentError(f"ir_override is the path of a file with a stage's code; found {ir_override!r} ({type(ir_override).__name__})")
     options = make_options(selection, {k: v for k, v in given.items() if k != "ir_override"})
     replace = None if ir_override is None else _replacements(selection, options, "", src.name, ir_override)
     key = get_cache_key(src, selection, options, ir_override)
@@ -120,7 +124,7 @@ def _compile_selected(src: Any, selection: registry.Selection, given: Mapping[st
         asm_values, metadata = _compile(src, selection, options, key, replace)
         return CompiledKernel(src, LazyAsm(asm_values), metadata, key, selection, _types(metadata["types"]), given)
     cache = cache_for_settings()
-    dumping = os.environ.get("MLIR_ENABLE_DUMP", "0") in ("1", src.name) or knobs.environment("PRINT_TIMES") is not None
+    dumping = os.environ.get("MLIR_ENABLE_DUMP", "0") in ("1", src.name) or knobs.environment_flag("PRINT_TIMES")
     listener = knobs.compilation.listener
     start = time.perf_counter()
     if not (knobs.compilation.always_compile or dumping):
@@ -276,7 +280,7 @@ def _compile_once(src: Any, selection: registry.Selection, options: Any, key: st
         load_target(plugin)
         begin = time.perf_counter()
         module = src.make_module(selection, options)
-        if knobs.environment("PRINT_TIMES") is not None:
+        if knobs.environment_flag("PRINT_TIMES"):
             print(f"{(time.perf_counter() - begin) * 1e3:9.2f} ms  frontend", file=sys.stderr)
         if isinstance(src, IRSource):
             measure_allocation(module, ctx)

@@ -30,6 +30,8 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
     for name, value in given.items():
         if name in fields:
             taken[name] = value
+        elif name == "launch_pdl" and value not in (None, False, True):
+            raise ArgumentError(f"launch_pdl is True or False; found {value!r}")
         elif name in HINTS or (name in NEUTRAL and (value == NEUTRAL[name] or value is None)):
             continue
         elif name in NEUTRAL:
@@ -46,6 +48,7 @@ def make_options(selection: Selection, given: Mapping[str, Any]) -> Any:
     for field in dataclasses.fields(cls):
         if field.name in taken:
             taken[field.name] = _checked(field, taken[field.name])
+    _check_precision(taken.get("default_dot_input_precision"))
     return _as_one_block(selection, cls(**taken))
 
 
@@ -87,6 +90,13 @@ def warn_ignored_ctas(selection: Selection, name: str, source: Any, given: Mappi
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{name}: num_ctas={ctas} is a hint that was not followed: each program is run by one block, with the same results. Nothing but speed "
                   "may differ; set num_ctas=1 to be rid of this warning.", OptionNotHonouredWarning, stacklevel=level)
+
+
+def _check_precision(value: Any) -> None:
+    from tilewright.language.semantic_tile import INPUT_PRECISIONS
+
+    if value is not None and value not in INPUT_PRECISIONS:
+        raise ArgumentError(f"default_dot_input_precision is one of {', '.join(INPUT_PRECISIONS)}; found {value!r}")
 
 
 def _count(name: str, value: Any) -> int:

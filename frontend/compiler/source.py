@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tilewright.dialects.errors import ArgumentError
-from tilewright.language.const import constexpr
 from tilewright.runtime.dependencies import stable_text
+from tilewright.runtime.specialize import constexpr_value, shown
 
 Path_ = tuple[int, ...]
 
@@ -47,7 +47,9 @@ class ASTSource:
             path = (names.index(key),) if isinstance(key, str) and key in names else (key,) if isinstance(key, int) else key
             if not isinstance(path, tuple) or not path or not isinstance(path[0], int) or path[0] >= len(names):
                 raise ArgumentError(f"{self.name} has no parameter {key!r}; it has {', '.join(names)}")
-            self.constants[path] = value.value if isinstance(value, constexpr) else value
+            self.constants[path] = constexpr_value(value)
+        if not isinstance(signature, Mapping):
+            raise ArgumentError(f"{self.name}: the signature is a dict, parameter → type; found {shown(signature)} ({type(signature).__name__})")
         for key in signature:
             if key not in names:
                 raise ArgumentError(f"{self.name} has no parameter {key!r}; it has {', '.join(names)}")
@@ -57,7 +59,7 @@ class ASTSource:
             parameter = fn.params[names.index(name)]
             if parameter.has_default:
                 default = parameter.default
-                self.constants[(parameter.num,)] = default.value if isinstance(default, constexpr) else default
+                self.constants[(parameter.num,)] = constexpr_value(default)
                 missing.remove(name)
         if missing:
             raise ArgumentError(f"{self.name}: no type or constexpr value is given for {', '.join(missing)}")
@@ -67,15 +69,28 @@ class ASTSource:
         for key, value in dict(attrs or {}).items():
             path = (names.index(key),) if isinstance(key, str) else (key,) if isinstance(key, int) else tuple(key)
             if path not in self.constants:
-                self.attrs[path] = [list(pair) for pair in value]
+                self.attrs[path] = self._facts(key, value)
         if getattr(fn, "_repr", None) is not None:
             self.name = self._named()
+
+    def _facts(self, key: Any, value: Any) -> list[list[Any]]:
+        """What is known of one argument. Raises ArgumentError for what the compiler does not know: code would be made for something else."""
+        found = [list(pair) for pair in value] if isinstance(value, (list, tuple)) and all(isinstance(pair, (list, tuple)) for pair in value) else None
+        if found is None or any(pair != ["tt.divisibility", 16] for pair in found):
+            raise ArgumentError(f'{self.name}: attrs of {shown(key)} are [["tt.divisibility", 16]] or nothing; found {shown(value)}')
+        return found
 
     def _named(self) -> str:
         """The kernel's name by its ``jit(repr=…)``: what is after the last dot."""
         names = list(self.fn.arg_names)
         constants = {names[path[0]]: value for path, value in self.constants.items() if len(path) == 1}
-        text = self.fn.repr(Specialization(constants, self.signature))
+        try:
+            text = self.fn.repr(Specialization(constants, self.signature))
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise ArgumentError(f"repr of {self.fn.__name__} is called with the specialisation, which has constants and signature; {shown(self.fn.repr)} "
+                                f"cannot be ({error})") from None
         name = text.rpartition(".")[2] if isinstance(text, str) else ""
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise ArgumentError(f"repr of {self.fn.__name__} gives a kernel's name, made of letters, digits and _; it gave {text!r}")
@@ -120,8 +135,11 @@ class IRSource:
         self.path = str(path)
         self.ext = ext or os.path.splitext(self.path)[1].removeprefix(".")
         if text is None:
-            with open(self.path, encoding="utf-8") as f:
-                text = f.read()
+            try:
+                with open(self.path, encoding="utf-8") as f:
+                    text = f.read()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ArgumentError(f"the IR file {self.path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
         self.src = text
         found = _FUNCTION.search(text) or re.search(r"sym_name\s*=\s*\"([\w$.]+)\"", text)
         if found is None:

@@ -25,3 +25,5 @@ class CpuOptions:
             raise ArgumentError(f"num_warps is {self.num_warps}; allowed are powers of two")
         if self.num_stages < 1:
             raise ArgumentError(f"num_stages is {self.num_stages}; at least 1 is needed")
+        if self.maxnreg is not None and self.maxnreg < 1:
+            raise ArgumentError(f"maxnreg is {self.maxnreg}; at least 1 is needed")
