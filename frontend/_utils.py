@@ -15,13 +15,20 @@ from tilewright.language.const import constexpr_function
 
 @constexpr_function
 def cdiv(x: int, y: int) -> int:
-    """x / y rounded up; integers."""
+    """x / y rounded up; integers. Raises ArgumentError for floats, whose result would be another number."""
+    for v in (x, y):
+        if isinstance(v, (float, str)) or v is None:
+            raise ArgumentError(f"cdiv takes integers; found {v!r} ({type(v).__name__})")
+    if isinstance(y, int) and y == 0:
+        raise ArgumentError(f"cdiv({x!r}, 0) divides by zero")
     return (x + y - 1) // y
 
 
 @constexpr_function
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is at least n (1 for n below 2)."""
+    """The smallest power of two that is at least n (1 for n below 2). Raises ArgumentError for what is no integer."""
+    if isinstance(n, (str, bytes)) or n is None or (isinstance(n, float) and not n.is_integer()):
+        raise ArgumentError(f"next_power_of_2 takes an integer; found {n!r} ({type(n).__name__})")
     return 1 if n <= 1 else 1 << (int(n) - 1).bit_length()
 
 

@@ -28,6 +28,10 @@ class Benchmark:
     def __init__(self, x_names: Sequence[str], x_vals: Sequence[Any], line_arg: str, line_vals: Sequence[Any], line_names: Sequence[str],
                  plot_name: str, args: dict[str, Any], xlabel: str = "", ylabel: str = "", x_log: bool = False, y_log: bool = False,
                  styles: Sequence[tuple[str, str]] | None = None):
+        if isinstance(x_names, str) or not hasattr(x_names, "__iter__"):
+            raise ArgumentError(f"x_names is a list of arguments' names; found {x_names!r}")
+        if not isinstance(args, dict):
+            raise ArgumentError(f"args is a dict of further arguments, {{}} for none; found {args!r}")
         if len(line_vals) != len(line_names):
             raise ArgumentError(f"line_vals has {len(line_vals)} entries and line_names {len(line_names)}; they go together")
         self.x_names, self.x_vals, self.x_log = list(x_names), list(x_vals), x_log
@@ -191,4 +195,7 @@ def _draw(plot: Any, measured: _Measured, show: bool, save_path: str) -> None:
 
 def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
     """Decorator: the function becomes a Mark, whose ``run`` measures the benchmarks."""
+    for benchmark in [benchmarks] if isinstance(benchmarks, Benchmark) or not hasattr(benchmarks, "__iter__") else benchmarks:
+        if not isinstance(benchmark, Benchmark):
+            raise ArgumentError(f"perf_report takes a Benchmark or a list of them; found {benchmark!r} ({type(benchmark).__name__})")
     return lambda fn: Mark(fn, benchmarks)

@@ -22,7 +22,16 @@ def _quantile(sorted_times: Sequence[float], q: float) -> float:
     return sorted_times[low] + (sorted_times[high] - sorted_times[low]) * (position - low)
 
 
-def _check(return_mode: str, quantiles: Sequence[float] | None) -> None:
+def _check(fn: Any, times: dict[str, Any], grad_to_none: Any, return_mode: str, quantiles: Sequence[float] | None) -> None:
+    if not callable(fn):
+        raise ArgumentError(f"what is measured is a function without arguments, lambda: kernel[grid](x); found {fn!r} ({type(fn).__name__})")
+    for name, value in times.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise ArgumentError(f"{name} is a number of milliseconds of 0 or more; found {value!r}")
+    if grad_to_none is not None and (not hasattr(grad_to_none, "__iter__") or not all(hasattr(x, "grad") for x in grad_to_none)):
+        raise ArgumentError(f"grad_to_none is a list of tensors, whose gradients are cleared; found {grad_to_none!r}")
+    if quantiles is not None and (isinstance(quantiles, str) or not hasattr(quantiles, "__iter__") or not all(isinstance(q, (int, float)) for q in quantiles)):
+        raise ArgumentError(f"quantiles is a list of numbers from 0 to 1, such as [0.2, 0.5, 0.8]; found {quantiles!r}")
     if return_mode not in _MODES:
         raise ArgumentError(f"return_mode is one of {', '.join(_MODES)}; found {return_mode!r}")
     for q in quantiles or ():
@@ -49,11 +58,16 @@ def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, grad_t
     warmup, rep: milliseconds to spend before and while measuring. quantiles: fractions to return (a list, or one number for one).
     return_mode: mean, median, min, max or all. On a GPU with torch loaded the L2 cache is cleared between runs.
     """
-    _check(return_mode, quantiles)
+    _check(fn, {"warmup": warmup, "rep": rep}, grad_to_none, return_mode, quantiles)
     from tilewright.runtime.driver import ActiveDriver, driver
 
     driver.recent = None
-    fn()
+    try:
+        fn()
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        raise ArgumentError(f"what is measured is called without arguments, lambda: kernel[grid](x); {fn!r} cannot be ({error})") from None
     active = ActiveDriver(driver.recent.selection) if driver.recent is not None else driver.active
     device = active.driver
     device.synchronize()
@@ -90,7 +104,7 @@ def _evictor(active: Any) -> Callable[[], Any]:
 def do_bench_cudagraph(fn: Callable[[], Any], rep: float = 20, grad_to_none: Sequence[Any] | None = None,
                        quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
     """Milliseconds of ``fn()`` replayed from a device graph, without the host's time. Needs torch's graphs on the active device."""
-    _check(return_mode, quantiles)
+    _check(fn, {"rep": rep}, grad_to_none, return_mode, quantiles)
     from tilewright.runtime.driver import driver
 
     active = driver.active
@@ -151,6 +165,12 @@ def assert_close(x: Any, y: Any, atol: Any = None, rtol: Any = None, err_msg: st
     dtype = getattr(x, "dtype", None)
     atol = 1e-2 if atol is None else atol(dtype) if callable(atol) else atol
     rtol = 0.0 if rtol is None else rtol(dtype) if callable(rtol) else rtol
+    for name, value in (("atol", atol), ("rtol", rtol)):
+        if not hasattr(value, "__float__") or not float(value) >= 0:
+            raise ArgumentError(f"{name} is a number of 0 or more, or a function of x's dtype that gives one; found {value!r}")
+    for v in (x, y):
+        if array(v).dtype.kind not in "biufc" and not hasattr(v, "dtype"):
+            raise ArgumentError(f"assert_close compares numbers; found {v!r} ({type(v).__name__})")
     np.testing.assert_allclose(array(x), array(y), atol=atol, rtol=rtol, equal_nan=True, err_msg=err_msg)
 
 
@@ -214,4 +234,7 @@ def __getattr__(name: str) -> Any:
 
 def geomean(values: Sequence[float]) -> float:
     """Geometric mean of positive numbers."""
+    values = list(values)
+    if not values or not all(v > 0 for v in values):
+        raise ArgumentError(f"geomean takes numbers above 0, one at least; found {values!r}")
     return math.exp(statistics.fmean(math.log(v) for v in values))

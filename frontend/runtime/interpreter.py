@@ -22,10 +22,14 @@ from tilewright.dialects.errors import ArgumentError, TilewrightError, TypeMisma
 from tilewright.language import core as tl
 from tilewright.language.semantic import Semantic
 from tilewright.runtime.callables import KernelParam
+from tilewright.runtime.errors import LaunchSignatureError
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
 from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 from tilewright.runtime.interpreter_rewrite import OBJECT, RULES, code_of
 from tilewright.runtime.interpreter_scope import Scope, checked, placed
+from tilewright.runtime.refusals import misfit
+from tilewright.runtime.specialize import constexpr_value
+from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, normalise_grid
 
 __all__ = ["InterpretedFunction", "InterpreterError"]
 
@@ -46,6 +50,8 @@ class _Arguments:
     def declared(self, name: str, value: Any, kind: Any) -> Any:
         """A number as the scalar type that the parameter's annotation says."""
         number = value.item() if isinstance(value, np.generic) else value
+        if why := misfit(kind.name, number):
+            raise ArgumentError(f"argument {name!r}: {why}")
         if kind.is_int() and not kind.is_bool():
             if not isinstance(number, int) or not kind.get_int_min_value() <= number <= kind.get_int_max_value():
                 raise ArgumentError(f"argument {name!r}: {number!r} does not fit the type {kind} that its annotation says")
@@ -57,6 +63,10 @@ class _Arguments:
         if value is None or isinstance(value, tl.constexpr) and value.value is None:
             return None  # and no constexpr: Python's `is None` in the kernel has to see it
         if is_constexpr or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
+            value = constexpr_value(value) if is_constexpr and not isinstance(value, tl.constexpr) else value
+            if is_constexpr and (hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")):
+                raise ArgumentError(f"argument {name!r}: it is declared tl.constexpr, a value known while compiling; found an array "
+                                    f"({type(value).__module__}.{type(value).__qualname__})")
             bare = isinstance(value, (tl.constexpr, InterpretedFunction)) or (callable(value) and not isinstance(value, tl.dtype))
             return value if bare else tl.constexpr(value)
         if isinstance(value, (bool, np.bool_)):
@@ -68,6 +78,8 @@ class _Arguments:
             kind = tl.int32 if -(2**31) <= value < 2**31 else tl.int64 if value < 2**63 else tl.uint64
             return tl.tensor(Cell(np.uint64(value).view(np.int64) if kind is tl.uint64 else kind_array(kind, value), kind), kind)
         if isinstance(value, (float, np.floating)):
+            if why := misfit("fp32", float(value)):
+                raise ArgumentError(f"argument {name!r}: {why}")
             return tl.tensor(Cell(np.float32(value), tl.float32), tl.float32)
         if isinstance(value, builtins.tuple):
             return tl.tuple([self.convert(f"{name}[{i}]", v, False) for i, v in enumerate(value)], getattr(value, "_fields", None))
@@ -253,11 +265,9 @@ class InterpretedFunction:
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> None:
         """There is nothing to compile."""
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+    def run(self, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> None:
         """Run every program of ``grid`` (a tuple of up to three ints, or a function of the arguments)."""
         from tilewright.compiler.options import check_portable
-        from tilewright.runtime.jit import normalise_grid
-
         if warmup:
             return
         for hook in self._hooks:
@@ -268,10 +278,17 @@ class InterpretedFunction:
         try:
             bound = self.signature.bind(*args, **known)
         except TypeError as e:
-            raise ArgumentError(f"{self.__name__}: {e}; it takes ({', '.join(self.arg_names)})") from None
+            raise LaunchSignatureError(f"{self.__name__}: {e}; its parameters are {', '.join(self.arg_names)}") from None
         bound.apply_defaults()
-        size = grid(dict(bound.arguments)) if callable(grid) else grid
-        gx, gy, gz = normalise_grid(size)
+        if callable(grid):
+            try:
+                grid = grid(GridArguments(bound.arguments))
+            except TypeError as error:
+                told = grid_function_error(error, grid)
+                if told is None:
+                    raise
+                raise told from None
+        gx, gy, gz = normalise_grid(grid)
         memory = Memory()
         arguments = _Arguments(memory)
         values = {n: arguments.convert(n, v, n in self.constexprs, self.params.get(n)) for n, v in bound.arguments.items()}

@@ -13,7 +13,8 @@ from tilewright.runtime.arguments import MockTensor
 from tilewright.runtime.errors import ArgumentError, DeviceMismatchError
 from tilewright.runtime.specialize import device_index, is_torch_tensor, shown
 
-LARGEST = {"fp16": 65504.0, "f16": 65504.0, "fp32": 3.4028234663852886e38, "f32": 3.4028234663852886e38}
+LARGEST = {"fp16": 65504.0, "fp32": 3.4028234663852886e38}
+_BEYOND = {"fp16": 65520.0, "fp32": 3.4028235677973366e38}  # half a step further: what is less rounds to the largest
 RANGES = {f"{sign}{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) if sign == "i" else (0, (1 << bits) - 1) for sign in "iu" for bits in (8, 16, 32, 64)}
 
 
@@ -66,15 +67,16 @@ def check_current(kernel: str, device: int, arguments: Mapping[str, Any]) -> boo
 def unfit(kernel: str, names: Sequence[str], types: Sequence[Any], arguments: Mapping[str, Any]) -> ArgumentError | None:
     """Which argument is a number that its parameter's type does not hold; None where all fit."""
     for name, kind in zip(names, types):
-        why = _misfit(kind, arguments.get(name))
+        why = misfit(kind, arguments.get(name))
         if why:
             return ArgumentError(f"argument {name!r} of {kernel}: {why}")
     return None
 
 
-def _misfit(kind: Any, value: Any) -> str:
+def misfit(kind: Any, value: Any) -> str:
+    """Why a number does not fit a parameter of type ``kind``; "" where it does, and for what is no number."""
     if not isinstance(kind, str):
-        return next(filter(None, map(_misfit, kind, value)), "") if isinstance(value, tuple) else ""
+        return next(filter(None, map(misfit, kind, value)), "") if isinstance(value, tuple) else ""
     number = value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value
     if kind in RANGES and isinstance(number, int):
         low, high = RANGES[kind]
@@ -82,6 +84,6 @@ def _misfit(kind: Any, value: Any) -> str:
     if kind in RANGES and isinstance(number, float):
         return f"it is {kind}, an integer; found {number!r}"
     if kind in LARGEST and isinstance(number, (int, float)) and not isinstance(number, bool):
-        if math.isfinite(number) and abs(number) > LARGEST[kind]:
+        if math.isfinite(number) and abs(number) >= _BEYOND[kind]:
             return f"{number!r} is beyond the largest {kind} ({LARGEST[kind]:.8g}); pass an infinity if that is meant, or declare the parameter tl.float64"
     return ""

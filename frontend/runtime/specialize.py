@@ -276,7 +276,7 @@ def plain_descriptor(v: Any) -> bool:
     for b in block:
         if type(b) is not int or b < 1 or b & (b - 1):
             return False
-    return padding == "zero" and len(block) <= 5 and block[-1] * _item_size(kind) >= 16
+    return padding == "zero" and all(s >= 0 for s in v.strides) and len(block) <= 5 and block[-1] * _item_size(kind) >= 16
 
 
 class _Table(dict):

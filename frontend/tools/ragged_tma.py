@@ -16,6 +16,7 @@ from typing import Any
 import tilewright.language as tl
 from tilewright.dialects.errors import ArgumentError
 from tilewright.runtime.jit import jit
+from tilewright.runtime.specialize import shown
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 _ROWS = 1 << 30
@@ -27,6 +28,12 @@ def create_ragged_descriptor(T: Any, block_shape: Any, ragged_dim: int = 0) -> T
 
     ``block_shape``: of the tiles, one size a dim. ``ragged_dim``: any but the last. Raises ArgumentError for other ranks and dims, and for more than 2^30 rows.
     """
+    if not hasattr(T, "shape") or not hasattr(T, "stride"):
+        raise ArgumentError(f"a ragged descriptor is made of a torch tensor; found {shown(T)} ({type(T).__name__})")
+    if isinstance(block_shape, str) or not hasattr(block_shape, "__iter__"):
+        raise ArgumentError(f"the block_shape of a descriptor is a list of integers; found {shown(block_shape)}")
+    if isinstance(ragged_dim, bool) or not hasattr(ragged_dim, "__index__"):
+        raise ArgumentError(f"ragged_dim is the number of a dim; found {shown(ragged_dim)} ({type(ragged_dim).__name__})")
     block, shape = list(block_shape), list(T.shape)
     rank = len(shape)
     dim = ragged_dim + rank if ragged_dim < 0 else ragged_dim

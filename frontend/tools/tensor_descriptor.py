@@ -62,6 +62,8 @@ def check(desc: Any) -> None:
     """Raise ArgumentError, saying which rule is broken, where ``desc`` (with TensorDescriptor's fields) is no tensor descriptor."""
     from tilewright.language.dtypes import str_to_ty
 
+    if isinstance(desc.base, (bool, int, float, str, type(None))):
+        raise ArgumentError(f"the base of a descriptor is an array; found {desc.base!r} ({type(desc.base).__name__})")
     shape, strides, block = (_integers(getattr(desc, n), n) for n in ("shape", "strides", "block_shape"))
     rank = len(shape)
     if not 1 <= rank <= MAX_RANK:
@@ -75,6 +77,8 @@ def check(desc: Any) -> None:
     if strides[-1] != 1:
         raise ArgumentError(f"the last stride of a descriptor is 1; found {strides[-1]} (strides {strides})")
     for stride in strides[:-1]:
+        if stride < 0:
+            raise ArgumentError(f"the strides of a descriptor are not negative; found {stride} (strides {strides})")
         if stride * size % ALIGNMENT:
             raise ArgumentError(f"strides of a descriptor are multiples of {ALIGNMENT} bytes but for the last; found {stride} elements of {size} bytes")
     if not all(0 <= s <= MAX_SIZE for s in shape):
