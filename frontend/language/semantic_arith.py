@@ -39,7 +39,7 @@ class ArithmeticSemantic(SemanticBase):
         """Stop the program where ``exact`` (int64, or a float) is outside the range of the type ``scalar``."""
         low, high = (self.constant(v, exact.type) for v in (scalar.get_int_min_value(), scalar.get_int_max_value()))
         fits = self.and_(self.less_equal(exact, high), self.greater_equal(exact, low))
-        self.device_assert(fits, f"{scalar.name} overflow detected for operation {what}")
+        self.builder.create("tt.assert", [fits.handle], [], {"message": f"{scalar.name} overflow detected for operation {what}"})
 
     def _assert_fits(self, op: str, lhs: tensor, rhs: tensor, what: str) -> None:
         """The exact result is that of int64; a product of uint32 that is larger than that holds wraps to a negative number, which does not fit either."""

@@ -149,20 +149,25 @@ def test_prints_under_branches_in_loops_and_of_dots(how, capfd):
     held(how, source, {"x": torch.from_numpy(a).to(torch.float16), "n": 3}, capfd, expected)
 
 
-@pytest.mark.skipif(ONLY_INTERPRETER, reason="there print is Python's own")
-def test_print_is_device_print(capfd):
+@pytest.mark.parametrize("how", HOW)
+def test_print_is_device_print(how, capfd):
+    """In the interpreter only what has a tensor: of texts and compile-time numbers Python's own print tells whoever debugs."""
     source = """
         @triton.jit
         def kernel(x, N: tl.constexpr):
             print("of", "both", N, tl.program_id(0) + 1)
             print("hexadecimal", N, hex=True)
+            print(tl.arange(0, 2))
             print(f"N = {N}")
         """
     expected = ["pid (0, 0, 0) idx () of both: (operand 0) 12", "pid (0, 0, 0) idx () of both: (operand 1) 1",
-                "pid (0, 0, 0) idx () hexadecimal: 0x0000000c", "pid (0, 0, 0) N = 12"]
-    held(run, source, {"x": torch.zeros(1), "N": 12}, capfd, expected)
-    for wrong, why in (('print("a", end="")', "hex; found end"), ('print("a", N, "b")', "'b' of Python type str"), ('print("caf\\u00e9")', "printable ASCII")):
-        text = f"@triton.jit\ndef kernel(x, N: tl.constexpr):\n    {wrong}\n"
-        with pytest.raises(TypeMismatchError, match=why):
-            run(kernel_of(text), {"x": torch.zeros(1), "N": 12})
+                "pid (0, 0, 0) idx () hexadecimal: 0x0000000c", "pid (0, 0, 0) idx (0): 0", "pid (0, 0, 0) idx (1): 1"]
+    held(how, source, {"x": torch.zeros(1), "N": 12}, capfd, expected + ["pid (0, 0, 0) N = 12"] * (how is run and not ONLY_INTERPRETER))
 
+
+@pytest.mark.parametrize("how", HOW)
+def test_print_refuses_what_device_print_refuses(how):
+    for wrong, why in (('print("a", n, end="")', "hex; found end"), ('print("a", n, "b")', "'b' of Python type str"), ('print("caf\u00e9", n)', "printable ASCII")):
+        text = f"@triton.jit\ndef kernel(x, n):\n    {wrong}\n"
+        with pytest.raises(TypeMismatchError, match=why):
+            how(kernel_of(text), {"x": torch.zeros(1), "n": 12})
