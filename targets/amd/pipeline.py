@@ -61,6 +61,7 @@ def _to_llvm_ir(module: Any, ctx: PassContext) -> str:
 def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
     from tilewright.targets.amd.emit import STRATEGIES, emit_amdgcn, matrix_instructions, resource_usage, with_strategy
     from tilewright.targets.amd.launch_guards import WITHOUT_BUFFERS
+    from tilewright.targets.amd.passes.double_buffer import DOUBLED
 
     text = emit_amdgcn(llvm_ir, ctx.arch)
     usage = resource_usage(text)
@@ -79,6 +80,8 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
     ctx.metadata["matrix_instructions"] = matrix_instructions(text)
     if (ctx.metadata.get("host") or {}).get("guards"):
         ctx.metadata["launch_variants"] = [WITHOUT_BUFFERS]
+    if ctx.metadata.pop(DOUBLED, False) and usage.get("spills") and ctx.num_stages > 2:
+        raise VariantNeeded({"num_stages": 2}, f"with two LDS buffers {usage['spills']} of a lane's registers would be kept in scratch memory")
     if usage.get("spills") and not ctx.options.addresses_anew and ctx.metadata["matrix_instructions"]:
         raise VariantNeeded({"addresses_anew": True}, f"{usage['spills']} of a lane's registers would be kept in scratch memory")
     if usage.get("spills"):

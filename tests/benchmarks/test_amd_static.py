@@ -6,6 +6,7 @@ A few (QUICK) run always, the rest as slow tests. ``python benchmarks/amd_static
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import amd_cycles
@@ -58,6 +59,26 @@ def test_no_more_instructions_than_triton_in_the_mean(monkeypatch):
     found = [comparison(label).ratios for label in ALL]
     for name in BOUNDS:
         assert amd_static.geometric([r[name] for r in found if r]) <= 1.0, name
+
+
+@pytest.mark.parametrize("label", [pytest.param(label, marks=[] if label == "gfx942 matmul_128x128x32" else [pytest.mark.nightly])
+                                   for label, (_, kernel) in ALL.items() if kernel.flops])
+def test_two_buffers_cost_no_wave(label, monkeypatch):
+    """What num_stages of 3 and 4 make of a loop (targets/amd/passes/double_buffer.py): no wave less than 2 stages have, no spills, no more instructions."""
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    arch, kernel = ALL[label]
+    rows = []
+    for stages in (2, 3, 4):
+        other = replace(kernel, config=replace(kernel.config, options={**kernel.config.options, "num_stages": stages}))
+        made = amd_static.compiled(Framework("tilewright"), arch, other)
+        rows.append(amd_static.figures(other, made["text"], made["shared"]))
+    waves = [amd_cycles.occupancy(arch, r["vgprs"], r["shared"], kernel.warps) for r in rows]
+    loops = [sum(r["loop"].values()) for r in rows]
+    if arch != "gfx950":  # its ring of direct loads grows with num_stages as the user asks
+        assert min(waves) == waves[0] and max(loops) <= (1.06 if kernel.name == "matmul_fp8" else 1.03) * loops[0]
+    assert not any(r["spills"] for r in rows)
+    if label == "gfx942 matmul_128x128x32":
+        assert [r["unroll"] for r in rows] == [[1], [2], [2]] and [r["loop"]["s_barrier"] for r in rows] == [2, 1, 1]
 
 
 def test_the_peer_file_is_of_these_kernels():

@@ -12,7 +12,8 @@ Before: buffers stand behind the loads (optimize_dot_operands), and loads that g
 - of which fit_registers reads no operands again (LDS is needed for those);
 - that block_ping_pong does not take, whose halves need no second buffer.
 
-Registers are an estimate by the tiles in use, calibrated on the kernels of benchmarks/amd_static.py; a test compares the waves that came of it.
+Registers are an estimate by the tiles in use, calibrated on the kernels of benchmarks/amd_static.py; a test compares the waves that came of it. Where
+they spill after all, the kernel is compiled with ``num_stages`` of 2.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from tilewright.dialects.passes.allocate_shared_memory import hooks_of, memdesc_
 from tilewright.dialects.passes.pipeline_schedule import ALLOC, REGISTER_TILES, PipelinedLoad, Scheduler, constant
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.amd.passes import block_ping_pong
-from tilewright.targets.amd.passes.fit_registers import reads_again, tiles_in_use, waves_by_registers, words
+from tilewright.targets.amd.passes.fit_registers import limit, reads_again, tiles_in_use, waves_by_registers, words
 
+DOUBLED = "two_lds_buffers"  # of the metadata: some loop has them
 _SIMDS = 4
 _MOST_WAVES = {64: 8, 32: 16}  # of a SIMD
 _BESIDES = {64: 34, 32: 50}  # registers of a lane beside its tiles
+_TWICE = 40  # and more of them at most where reads, stores and loads of a round are in order with each other (gfx1201, 128 × 128 × 32: 213 → 249)
 
 
 def run(module: Any, ctx: PassContext) -> None:
@@ -44,6 +47,7 @@ def run(module: Any, ctx: PassContext) -> None:
                 tiles, why = _tiles(function, loop, loads, ctx, stages)
                 ctx.explain(loop.op, "loop", f"{2 if tiles else 1} LDS buffer{'s' if tiles else ''} an operand", why)
                 if tiles:
+                    ctx.metadata[DOUBLED] = True
                     loop.op.attributes[REGISTER_TILES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), tiles)
 
 
@@ -61,8 +65,11 @@ def _tiles(function: Function, loop: Node, loads: list[PipelinedLoad], ctx: Pass
     now, then = _waves_by_lds(once, ctx), _waves_by_lds(twice, ctx)
     if then < min(now, by_registers):
         return 0, f"two would leave {then} waves a SIMD of {min(now, by_registers)}"
-    one_more = in_use + sum(words(c.load.results[0]) for c in loads)
-    if stages >= 4 and _waves(one_more, ctx) >= min(then, by_registers):
+    room, tile = limit(ctx.warp_size, ctx.num_warps), sum(words(c.load.results[0]) for c in loads)
+    if _registers(in_use, ctx.warp_size) + _TWICE > room:
+        return 0, "a lane's registers hold no second round's addresses"
+    one_more = in_use + tile
+    if stages >= 4 and _registers(one_more, ctx.warp_size) + _TWICE <= room and _waves(one_more, ctx) >= min(then, by_registers):
         return 2, "one barrier a round, loads three rounds ahead, and no wave less"
     return 1, "one barrier a round, loads two rounds ahead, and no wave less"
 
@@ -93,11 +100,14 @@ def _readers(function: Function, alloc: Node) -> list[Node]:
     return found
 
 
+def _registers(tiles: int, warp_size: int) -> int:
+    """Of a lane, where ``tiles`` words of it are in tiles."""
+    return max(tiles + _BESIDES[warp_size], 2 * tiles if warp_size == 64 else 0)
+
+
 def _waves(tiles: int, ctx: PassContext) -> int:
-    """Of a SIMD, by registers, where ``tiles`` words of a lane are in tiles."""
-    size = ctx.warp_size
-    needed = tiles + _BESIDES[size]
-    return min(_MOST_WAVES[size], waves_by_registers(max(needed, 2 * tiles) if size == 64 else needed, size))
+    """Of a SIMD, by registers."""
+    return min(_MOST_WAVES[ctx.warp_size], waves_by_registers(_registers(tiles, ctx.warp_size), ctx.warp_size))
 
 
 def _waves_by_lds(size: int, ctx: PassContext) -> int:

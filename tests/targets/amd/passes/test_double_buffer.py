@@ -1,5 +1,6 @@
 """Two LDS buffers for loads through registers: where they are chosen, values and races in the instruction-level simulator, and that every barrier and wait counts."""
 
+import importlib
 import re
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tilewright
 import tilewright.language as tl
 from tilewright.backends.compiler import GPUTarget
+from tilewright.targets.amd import emit
 from tilewright.targets.amd.isa.errors import LdsRace, UseBeforeWait
 from tilewright.targets.amd.simulate import simulate
 
@@ -115,3 +117,28 @@ def test_where_one_buffer_stays(arch, options, tiles):
     assert ("ttg.rounds" in kernel.asm["ttgir"]) == bool(tiles)
     told = [c for c in kernel.metadata.choices if c["what"] == "loop"]
     assert len(told) == (options.get("num_stages", 3) > 2 and (arch, tiles) != ("gfx950", 0)) and all(f"{1 + bool(tiles)} LDS buffer" in c["chosen"] for c in told)
+
+
+def test_spills_are_not_the_price(monkeypatch):
+    """Where LLVM's registers do not suffice after all, the kernel has one buffer."""
+    usage = emit.resource_usage
+    monkeypatch.setattr(emit, "resource_usage", lambda text: usage(text) | {"spills": 7 * (len(loop_of(text)) - 1)})
+    monkeypatch.setattr(emit, "STRATEGIES", ())
+    kernel = compiled(tile=(64, 128, 32))
+    assert "ttg.rounds" not in kernel.asm["ttgir"] and kernel.metadata.spills == 0
+    assert [v["options"] for v in kernel.metadata.variants] == [{"num_stages": 2}]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal, monkeypatch):
+    """Two products, each operand in two buffers, the queries' buffer in their place before the loop."""
+    attention = importlib.import_module("attention").attention
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "amd:gfx942:sim")
+    rng = np.random.default_rng(1)
+    for n in (40, 64, 200):
+        q, k, v = (rng.standard_normal((1, n, 64)).astype(np.float16) for _ in range(3))
+        scores = q[0].astype(np.float64) @ k[0].astype(np.float64).T / 8
+        p = np.exp(np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf) if causal else scores)
+        expected = p / p.sum(1, keepdims=True) @ v[0].astype(np.float64)
+        assert np.abs(attention(q, k, v, causal=causal, block=(128, 64), num_stages=3)[0] - expected).max() < 2e-3
