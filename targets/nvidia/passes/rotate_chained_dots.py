@@ -14,7 +14,8 @@ After, the product of round i is issued in round i+1, after the first one there,
 (Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", section 3.2.) What reads o stands as late
 as it may in the round, and the casts that make p stand last: warp_consumers.py waits for the product in between.
 
-Two warp groups take turns to issue their two products, so that one computes its softmax while the other's products run.
+Two warp groups take turns to issue their two products, so that one computes its softmax while the other's products run: where the first
+product is at least as deep as _DEEP, since softmax takes longer than the products of fewer, and who waits for its turn only loses time.
 
 The load of v moves with its product, so that its stage of shared memory is in use no longer than the product needs it.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
@@ -32,6 +34,7 @@ from tilewright.targets.nvidia.passes.warp_registers import OTHERS, fewest_rows,
 from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS
 
 _MOST_REGISTERS, _ALL_REGISTERS = 232, 255  # of a consumer's thread where two blocks share the registers, and of any
+_DEEP = 128
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 
 
@@ -139,6 +142,12 @@ def moved_with(function: Function, dot: Node) -> list[Node] | None:
         value = node.operands[0]
 
 
+def _depth(dot: Node) -> int:
+    """Elements that the product sums over."""
+    type_ = dot.operands[1].type  # B lies in shared memory
+    return int(ttg.MemDescType(type_).shape[0])
+
+
 class Rotation:
     """Rewrites one loop."""
 
@@ -162,6 +171,10 @@ class Rotation:
                     self.crossing.append(v)
         self.rest = self._ordered([n for n in self.body.ops[:-1] if id(n) not in ids])
         self.first = next(n for n in self.rest if n.name == DOT)
+        self.takes_turns = _depth(self.first) >= _DEEP
+
+    def _turn(self, node: Node, which: str) -> dict[int, str]:
+        return {id(node): which} if self.takes_turns else {}
 
     def _ordered(self, rest: list[Node]) -> list[Node]:
         """First what does not read the carried product, then what does, then the casts of what crosses."""
@@ -200,7 +213,7 @@ class Rotation:
         # the first round, without its product
         ip = ir.InsertionPoint(then)
         mapping = dict(zip(self.body.args, [lower, *inits]))
-        self._copy(self.rest, mapping, ip, {id(self.first): "whole"})
+        self._copy(self.rest, mapping, ip, self._turn(self.first, "whole"))
         second = op("arith.addi", [lower.type], [lower, step], ip).result
         carried = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         crossing = [mapping.get(v, v) for v in self.crossing]
@@ -215,8 +228,8 @@ class Rotation:
         previous = dict(zip(self.crossing, args[1 + len(held):]))
         # the first product of this round, and all that it needs, then the one of the round before
         at = self.rest.index(self.first) + 1
-        self._copy(self.rest[:at], mapping, inside, {id(self.first): "begin"})
-        mapping[self.body.args[1 + self.slot]] = self._copy(self.moved, previous, inside, {id(self.last): "end"})
+        self._copy(self.rest[:at], mapping, inside, self._turn(self.first, "begin"))
+        mapping[self.body.args[1 + self.slot]] = self._copy(self.moved, previous, inside, self._turn(self.last, "end"))
         self._copy(self.rest[at:], mapping, inside)
         following = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         op("scf.yield", [], [*following, *(mapping.get(v, v) for v in self.crossing)], inside)
