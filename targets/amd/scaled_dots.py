@@ -35,7 +35,7 @@ def why_decomposed(node: Node, ctx: Any) -> str | None:
     if not rows_that_fit(node, ctx):
         m, n, k = scaled.sizes(node)
         size = ctx.options.matrix_instr_nonkdim
-        wanted = " or ".join(dict.fromkeys(f"{r.m}×{r.n}×{r.k}" for r in SCALED_OPS if size in (0, r.m)))
+        wanted = " or ".join(dict.fromkeys(f"{r.m}×{r.n}×{r.k}" for r in SCALED_OPS if size in (0, r.extra["size"]) and r.extra["parts"] == 1))
         return f"M×N×K of {m}×{n}×{k} are no multiples of what one instruction computes: {wanted}" + (f" (matrix_instr_nonkdim is {size})" if size else "")
     return None
 
@@ -46,7 +46,7 @@ def rows_that_fit(node: Node, ctx: Any) -> list[MatrixOp]:
     m, n, k = scaled.sizes(node)
     types = node.str_attr("b_format"), node.str_attr("a_format")
     size = ctx.options.matrix_instr_nonkdim
-    return [r for r in SCALED_OPS if (r.a_type, r.b_type) == types and size in (0, r.m) and not (m % r.m or n % r.n or k % r.k)]
+    return [r for r in SCALED_OPS if (r.a_type, r.b_type) == types and size in (0, r.extra["size"]) and not (m % r.m or n % r.n or k % r.k)]
 
 
 def scale_encoding(shape: Sequence[int], encoding: Any, operand: int) -> Any:
@@ -56,7 +56,7 @@ def scale_encoding(shape: Sequence[int], encoding: Any, operand: int) -> Any:
     row, warps = mma_row(encoding), ints(downcast(encoding).params[1])
     rank = len(shape)
     own = rank - 2 + operand  # the accumulator's dim that the scales' rows are along
-    covered = [1] * (rank - 2) + [row.m, row.k // GROUP]
+    covered = [1] * (rank - 2) + [row.extra["size"], row.k // GROUP]
     bases: dict[str, list[tuple[int, ...]]] = {"register": [], "lane": [], "warp": [], "block": []}
 
     def vector(dim: int, at: int) -> tuple[int, ...]:
@@ -64,6 +64,9 @@ def scale_encoding(shape: Sequence[int], encoding: Any, operand: int) -> Any:
 
     for dim in (rank - 2, rank - 1):
         bases["lane"] += [vector(dim, 1 << i) for i in range(log2(covered[dim]))]
+    if row.extra["parts"] == 2:
+        bases["register"].append(vector(rank - 2, row.extra["size"]))
+        covered[rank - 2] *= 2
     for dim in (rank - 2, rank - 1, *range(rank - 2)):
         for _ in range(log2(warps[dim])):
             target = rank - 2 if dim == own else dim

@@ -57,24 +57,27 @@ def chosen(made):
 
 
 def test_a_row_is_for_every_pair_of_formats():
-    assert len(SCALED_OPS) == 18 and len({r.name for r in SCALED_OPS}) == 18
+    assert len(SCALED_OPS) == 27 and len({r.name for r in SCALED_OPS}) == 27
     for row in SCALED_OPS:
         for bases, pack, dim in ((row.a, row.a_pack, 1), (row.b, row.b_pack, 0)):
             k = [v[dim] for v in (*bases.register, *bases.lane) if v[dim]]
             assert sum(k) == row.k // pack - 1 and len(k) == len(set(k))  # all of k once, in elements
         assert row.a_pack == (2 if row.a_type == "e2m1" else 1)
         # what was measured: runs of 16 bytes, of 8-bit formats a second one behind those of all lanes
-        assert [v[1] for v in row.a.register] == [1, 2, 4, 8] + ([64 if row.m == 16 else 32] if row.a_pack == 1 else [])
+        size, parts = row.extra["size"], row.extra["parts"]
+        assert [v[1] for v in row.a.register if v[1]] == [1, 2, 4, 8] + ([64 if size == 16 else 32] if row.a_pack == 1 else [])
+        assert [v for v in row.a.register if v[0]] == [(size, 0)] * (parts - 1) and [v for v in row.b.register if v[1]] == [(0, size)] * (parts - 1)
+        assert row.m == row.n == size * parts
 
 
-@pytest.mark.parametrize("nonkdim, name", [(0, "v_mfma_scale_f32_32x32x64_f8f6f4"), (16, "v_mfma_scale_f32_16x16x128_f8f6f4")])
+@pytest.mark.parametrize("nonkdim, name", [(32, "v_mfma_scale_f32_32x32x64_f8f6f4"), (0, "v_mfma_scale_f32_16x16x128_f8f6f4")])
 @pytest.mark.parametrize("fa, fb", [("e2m1", "e2m1"), ("e4m3", "e2m1")])
 def test_instructions_of_a_loop(fa, fb, nonkdim, name):
     made = compiled(fa, fb, matrix_instr_nonkdim=nonkdim)
     found = instructions(made)
-    size, k = (32, 64) if nonkdim == 0 else (16, 128)
+    size, k = (32, 64) if nonkdim == 32 else (16, 128)
     assert found[name] == (64 // size) ** 2 * (128 // k) // 4  # of each of four waves
-    assert f"amd.mfma_scale_{size}x{size}x{k}_{fb}_{fa}" in chosen(made)[0][0]  # transposed: B comes first
+    assert f"amd.mfma_scale_{size}x{size}x{k}_{fb}_{fa}" + ("" if size == 32 else "_by_4") in chosen(made)[0][0]  # transposed: B comes first
     assert found["ds_read_u8"] == found["ds_write_b8"] == 0 and found["ds_bpermute_b32"] == 0  # scales do not go through LDS
     assert not any(n.startswith("v_cvt") or n == "v_perm_b32" for n in found)
 
@@ -131,4 +134,5 @@ def test_shuffled_scales(monkeypatch):
     made = shuffled_kernel[(1,)](a[:, ::2] | a[:, 1::2] << 4, shuffled(s), b[:, ::2] | b[:, 1::2] << 4, shuffled(t), o, m, n, k, matrix_instr_nonkdim=16)
     x, y = (values[c] * np.repeat(np.ldexp(1.0, e.astype(int) - 127), 32, 1) for c, e in ((a, s), (b, t)))
     np.testing.assert_allclose(o, x @ y.T, rtol=3e-6)
-    assert instructions(made)["v_mfma_scale_f32_16x16x128_f8f6f4"]
+    found = instructions(made)
+    assert found["v_mfma_scale_f32_16x16x128_f8f6f4"] and not found["buffer_load_ubyte"] and found["buffer_load_dword"] == 3  # of 64 and 32 rows a wave, 8 groups
