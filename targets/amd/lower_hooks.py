@@ -128,10 +128,14 @@ class AmdHooks(TargetHooks):
     def _finish_shared(self, b: Any, stores: bool) -> None:
         """Wait for this wave's accesses of LDS. The fence asks for that, but LLVM 22 drops its wait where a loop's first pass has nothing to wait
         for, though later ones have: other waves might then write what this one is still to read. Of ``stores`` the same holds on RDNA; gfx10 and
-        gfx11 have no intrinsic for them."""
+        gfx11 have no intrinsic for them. On gfx9 LLVM's fence does not wait for stores at all, since the work-group's waves share a cache; but an atomic of
+        one of them that follows (a lock's release) must not be seen by other work-groups before what the others stored."""
         if self.arch.startswith("gfx12"):
             for counter in ("ds", "store") if stores else ("ds",):
                 b.call_intrinsic(f"llvm.amdgcn.s.wait.{counter}cnt", None, [b.i16(0)])
+            return
+        if stores and self.arch.startswith("gfx9"):
+            b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(waitcnt(0, 0))])
             return
         # lgkmcnt 0, the others as large as they go: s_waitcnt in the ISA manuals, whose fields RDNA 3 has in another order
         b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(0xFC07 if self.arch.startswith("gfx11") else 0xC07F)])

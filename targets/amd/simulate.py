@@ -11,6 +11,7 @@ one of them shows. Where hardware approximates (v_exp_f32, v_rcp_f32, …) the r
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -135,7 +136,7 @@ def simulate(text: str, grid: Sequence[int], args: Sequence[Any], *, kernel: str
     text: AMDGCN of the arch that its first line names. args: one an explicit argument: numpy array or torch CPU tensor (changed in place), int (a scalar, or an
     address), float, bool, numpy scalar, or bytes as they stand in the kernarg segment. kernel: its name where the text has several. num_warps:
     waves of a work-group (default: as many as it was compiled for; others are refused). shared: bytes of dynamic LDS. buffers: further memory, [first, end) addresses.
-    check=False leaves out waits and races (bounds are always checked). conflicts=True
+    check=False leaves out waits and races (bounds are always checked); TILEWRIGHT_SIMULATE_GLOBAL_RACES=0 in the environment those in global memory. conflicts=True
     counts LDS bank conflicts. Raises SimulationError, and ArgumentError for a launch that no device would start.
     """
     if not isinstance(text, str):
@@ -175,7 +176,7 @@ def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], val
         for registered in _registered:
             memory.add(registered.first, registered.end, "registered buffer")
     launch = Launch(grid, block, pack_arguments(kernel, values, grid, block, shared), lds)
-    machine = Machine(code, launch, memory, check=check)
+    machine = Machine(code, launch, memory, check=check, check_global=os.environ.get("TILEWRIGHT_SIMULATE_GLOBAL_RACES", "1") != "0")
     cycles: dict[int, list[int]] = {}  # instruction → [accesses, cycles, cycles without conflicts]
     if conflicts:
         machine.lds_conflicts = cycles

@@ -246,8 +246,8 @@ def _store(old: bool, form: t.Format) -> Callable[[Instruction, DecodeContext], 
 
         def step(w: Waves) -> None:
             values = read(w)
-            place.store(w, size, values)
             w.waits.issue(w, counter)
+            place.store(w, size, values)
 
         return step
 

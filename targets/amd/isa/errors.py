@@ -69,6 +69,10 @@ class LdsRace(SimulationError):
     """Two waves touch the same LDS without a barrier between, one of them writing."""
 
 
+class GlobalRace(SimulationError):
+    """Two waves touch the same global memory, one of them writing, and nothing orders the two."""
+
+
 class DivergentBarrier(SimulationError):
     """A barrier that not all lanes or not all waves of the work-group reach."""
 

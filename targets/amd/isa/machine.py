@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.targets.amd.isa.errors import Deadlock, DivergentBarrier, SimulationError
+from tilewright.targets.amd.isa.global_races import GlobalRaces
 from tilewright.targets.amd.isa.launch import Launch, initialise
 from tilewright.targets.amd.isa.memory import Lds, Scratch
 from tilewright.targets.amd.isa.program import Instruction, Kernel, Program
@@ -88,13 +89,13 @@ class Machine:
     """One launch. ``memory``: global memory (memory.Memory). What instructions use:
 
     lds (memory.Lds), scratch (memory.Scratch), waits, races. ``Waves.group_ids`` and ``wave_ids`` index these.
-    ``check``: waits and races are checked. ``prepare(machine)`` runs when the registers of a batch are set up. ``lds_conflicts``: a dict that a caller
+    ``check``: waits and races are checked; ``check_global``: those in global memory too. ``prepare(machine)`` runs when the registers of a batch are set up. ``lds_conflicts``: a dict that a caller
     sets to have bank conflicts counted (see bank_conflicts).
     """
 
     lds_conflicts: dict[int, list[int]]
 
-    def __init__(self, code: Code, launch: Launch, memory: Any, *, check: bool = True, max_waves: int = 0, max_blocks: int = 5_000_000,
+    def __init__(self, code: Code, launch: Launch, memory: Any, *, check: bool = True, check_global: bool = True, max_waves: int = 0, max_blocks: int = 5_000_000,
                  prepare: Callable[[Machine], None] | None = None):
         self.code, self.program, self.kernel, self.launch, self.memory = code, code.program, code.kernel, launch, memory
         self.arch, self.lanes = self.program.arch, self.kernel.lanes
@@ -103,6 +104,7 @@ class Machine:
         self.scratch_bytes = self.kernel.descriptor.get("private_segment_fixed_size", 0)
         self._groups_at_once = max(1, (max_waves or 4096 // self.lanes) // self.waves_per_group)
         self._max_blocks, self._check, self._prepare = max_blocks, check, prepare
+        self._check_global, self.global_races = check and check_global, None
         self._runs: Counter[int] = Counter()  # waves that ran a block
         self.waves_run, self.clock = 0, 0
         self.code_address = 0x0000_4000_0000_0000 + (id(code) & 0xFFFF_FFFF)  # nothing is read there
@@ -144,6 +146,11 @@ class Machine:
         gx, gy, gz = self.launch.grid
         if groups is None:
             groups = ((x, y, z) for z in range(gz) for y in range(gy) for x in range(gx))
+            count = gx * gy * gz
+        else:
+            groups = list(groups)
+            count = len(groups)
+        self.memory.races = self.global_races = GlobalRaces(self, count) if self._check_global and GlobalRaces.wanted(self, count) else None
         left = iter(groups)
         with np.errstate(all="ignore"):
             while together := list(itertools.islice(left, self._groups_at_once)):
@@ -159,6 +166,8 @@ class Machine:
         self.scratch.clear()
         self.waits.reset()
         self.races.reset()
+        if self.global_races is not None:
+            self.global_races.begin(groups)
         initialise(self.batch, self.kernel, self.launch, groups, self.waves_per_group)
         if self._prepare is not None:
             self._prepare(self)
@@ -276,6 +285,8 @@ class Machine:
         if len(done):
             self._completed[done] = counts[done]
             self.races.barrier(done)
+            if self.global_races is not None:
+                self.global_races.barrier(done)
 
     def wait(self, w: Waves) -> None:
         """s_barrier, s_barrier_wait: the waves go on now, or are blocked until the others signal."""

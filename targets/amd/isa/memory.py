@@ -105,6 +105,7 @@ class GlobalMemory:
         self._buffers: list[Buffer] = []
         self._firsts: list[int] = []
         self._kept: list[Array] = []
+        self.races: Any = None  # global_races.GlobalRaces of the launch that runs, where they are checked
         for r in ranges:
             self.add(r[0], r[1], r[2] if len(r) > 2 else "")
 
@@ -144,6 +145,8 @@ class GlobalMemory:
             return np.zeros((words, *addresses.shape), np.uint32)
         flat = None
         for buffer, offsets, where in self._places(w, active, size, addresses, mask, False):
+            if self.races is not None and buffer.writable:
+                self.races.read(w, buffer, offsets, size, addresses.shape, mask, where)
             found = buffer.bytes.gather(offsets, size)
             if where is None:
                 flat = found
@@ -160,7 +163,13 @@ class GlobalMemory:
             return
         flat = [_select(v, addresses.shape, mask) for v in values]
         for buffer, offsets, where in list(self._places(w, active, size, addresses, mask, True)):
-            buffer.bytes.scatter(offsets, flat if where is None else [v[where] for v in flat], size)
+            part = flat if where is None else [v[where] for v in flat]
+            if self.races is None:
+                buffer.bytes.scatter(offsets, part, size)
+                continue
+            told = self.races.write(w, buffer, offsets, size, addresses.shape, mask, where, part)
+            buffer.bytes.scatter(offsets, part, size)
+            self.races.written(told)
 
     def update(self, w: Waves, addresses: Array, size: int, values: Sequence[Array], mask: Array | None, operation: Callable[..., Sequence[Array]]) -> Array:
         """Read, modify, write in the order of waves and lanes; the old dwords as ``load`` gives them. See ``update_bytes``."""
@@ -170,6 +179,8 @@ class GlobalMemory:
             return np.zeros((words, *addresses.shape), np.uint32)
         flat = [_select(v, addresses.shape, mask) for v in values]
         old = np.empty((words, active.size), np.uint32)
+        if self.races is not None:
+            self.races.atomic(w, addresses, mask)
         for buffer, offsets, where in list(self._places(w, active, size, addresses, mask, True)):
             part = slice(None) if where is None else where
             old[:, part] = update_bytes(buffer.bytes, offsets, size, [v[part] for v in flat], operation)
