@@ -9,11 +9,13 @@ import importlib.util
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 
 from tilewright.dialects.errors import TilewrightError
 
 ALIAS = "triton"
 PACKAGE = __name__.split(".")[0]
+_ON_PATH = str(Path(__file__).with_name("as_triton"))  # holds a module called triton that installs Tilewright
 
 
 class DropInError(TilewrightError, ImportError):
@@ -72,7 +74,8 @@ _finder: _Finder | None = None
 def install_as_triton() -> None:
     """From now on ``import triton`` and ``import triton.x`` in this process give Tilewright's modules. Calling it again changes nothing.
 
-    Raises DropInError where another ``triton`` is imported already. Child processes do not inherit it.
+    Raises DropInError where another ``triton`` is imported already. Child processes inherit it that get this one's ``sys.path``: those of
+    ``multiprocessing``, and torch.compile's. Others, started with ``subprocess``, call it themselves.
     """
     global _finder
     here = sys.modules.get(ALIAS)
@@ -82,6 +85,8 @@ def install_as_triton() -> None:
     if _finder is None:
         _finder = _Finder()
         sys.meta_path.insert(0, _finder)
+    if _ON_PATH not in sys.path:
+        sys.path.insert(0, _ON_PATH)
     importlib.import_module(ALIAS)
 
 
@@ -91,5 +96,7 @@ def uninstall() -> None:
     if _finder is not None:
         sys.meta_path.remove(_finder)
         _finder = None
+    if _ON_PATH in sys.path:
+        sys.path.remove(_ON_PATH)
     for name in [n for n in sys.modules if n == ALIAS or n.startswith(ALIAS + ".")]:
         del sys.modules[name]

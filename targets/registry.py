@@ -70,6 +70,9 @@ class Selection:
     def gpu_target(self) -> GPUTarget:
         return gpu_target(self.plugin, self.arch)
 
+    def __reduce__(self) -> Any:
+        return (_selected, (self.plugin.name, self.arch, self.simulate))  # a plugin's functions do not travel; its name does
+
     def __str__(self) -> str:
         return f"{self.plugin.name}:{self.arch}" + (":sim" if self.simulate else "")
 
@@ -93,6 +96,10 @@ def _rank(name: str) -> tuple[int, str]:
     if name == FALLBACK:
         return (len(DETECTION_ORDER) + 1, name)
     return (DETECTION_ORDER.index(name) if name in DETECTION_ORDER else len(DETECTION_ORDER), name)
+
+
+def _selected(name: str, arch: str, simulate: bool) -> Selection:
+    return Selection(get(name), arch, simulate)
 
 
 def reload() -> None:
@@ -245,10 +252,17 @@ def select(target: Any = None, device_types: Sequence[str] = ()) -> Selection:
         if backend is None:
             raise TargetNotFoundError(f"a target is text or a GPUTarget; found {target!r}")
         plugin = get(backend)
-        return Selection(plugin, plugin.resolve_arch(arch) if arch not in (None, "") else default_arch(plugin))
+        found = plugin.resolve_arch(arch) if arch not in (None, "") else default_arch(plugin)
+        lanes, asked = plugin.capabilities(found).warp_size, getattr(target, "warp_size", 0)
+        if asked not in (0, None, lanes):
+            raise UnsupportedArchError(f"{plugin.name}:{found} has warps of {lanes} lanes; found {target!r}")
+        return Selection(plugin, found)
     chosen = os.environ.get("TILEWRIGHT_TARGET")
     if chosen:
-        return parse(chosen)
+        try:
+            return parse(chosen)
+        except (TargetNotFoundError, UnsupportedArchError) as error:
+            raise type(error)(f"the environment variable TILEWRIGHT_TARGET is {chosen!r}: {error}") from error.__cause__
     return from_device_types(device_types) or detect()
 
 

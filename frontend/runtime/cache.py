@@ -89,6 +89,9 @@ class LazyAsm(MutableMapping[str, Any]):
         self._files: dict[str, tuple[str, bool]] = dict(files or {})
         self._order = list(dict.fromkeys([*self._files, *self._values]))
 
+    def __reduce__(self) -> Any:
+        return (LazyAsm, (dict(self),))  # read now: the files may be gone where it is used
+
     def __getitem__(self, stage: str) -> Any:
         if stage not in self._values:
             if stage not in self._files:

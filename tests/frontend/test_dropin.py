@@ -271,3 +271,17 @@ def test_tensor_descriptor_checks():
             TensorDescriptor(**{**dict(base=a, shape=[64, 64], strides=[64, 1], block_shape=[16, 32]), **kwargs})
     with pytest.raises(ArgumentError, match="floating-point"):
         TensorDescriptor(a.view(np.int32), [64, 64], [64, 1], [16, 32], "nan")
+
+
+def test_processes_with_this_path_inherit_it(tmp_path):
+    """torch.compile's workers, and multiprocessing's, get sys.path: ``import triton`` in them is Tilewright. uninstall takes it from the path."""
+    before = list(sys.path)
+    tilewright.install_as_triton()
+    try:
+        path = list(sys.path)
+    finally:
+        tilewright.dropin.uninstall()
+    assert sys.path == before and len(path) == len(before) + 1
+    code = "import triton.language as tl, triton; from triton.runtime import JITFunction; print(triton.__name__, tl.__name__, JITFunction.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, cwd=tmp_path)
+    assert done.stdout.split() == ["tilewright", "tilewright.language", "tilewright.runtime.jit"], done.stderr

@@ -139,6 +139,23 @@ def test_changed_global_changes_the_result(monkeypatch):
     assert (y == 5).all()
 
 
+def test_the_attributes_of_a_kernel_pickle():
+    """torch.compile sends the attributes of a kernel, whose jit function it has emptied, from a worker to this process, which launches it."""
+    x, y = np.arange(64, dtype=np.float32), np.full(64, np.nan, np.float32)
+    kernel = scale.warmup(x, y, 64, 2.0, BLOCK=64, grid=(1,))
+    source = triton.compiler.ASTSource.__new__(triton.compiler.ASTSource)
+    emptied = type(scale).__new__(type(scale))
+    emptied.__dict__.update(scale.__dict__, fn=None, used_global_vals=None)
+    source.__dict__.update(kernel.src.__dict__, fn=emptied)
+    again = type(kernel).__new__(type(kernel))
+    again.__dict__.update(pickle.loads(pickle.dumps({**kernel.__dict__, "src": source, "module": None, "function": None})))
+    assert again.src.fn is not scale and again.src.fn.fn is None and again.src.fn.src == scale.src
+    assert again.src.fn.arg_names == scale.arg_names and again.src.fn.constexprs == scale.constexprs
+    assert again.selection == kernel.selection and again.handles == {}
+    again[(1,)](x, y, 64, 2.0, 64)
+    assert (y == x * 2 + 3).all()
+
+
 def test_compile_pickle_launch():
     source = triton.compiler.ASTSource(scale, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "factor": "fp32"}, {"BLOCK": 64})
     kernel = triton.compile(source, target=GPUTarget("cpu", "", 0), options={"num_warps": 4})
