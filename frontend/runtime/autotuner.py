@@ -193,6 +193,8 @@ class Autotuner(KernelInterface):
         self.restore_value = listed_names(restore_value or (), "restore_value", self.arg_names)
         self._cache: dict[tuple[Any, ...], Config] = {}  # of the place of the last launch
         self._caches: dict[Any, dict[tuple[Any, ...], Config]] = {}  # place (see _place) → cache
+        if not isinstance(cache_results, (bool, int)):
+            raise ArgumentError(f"autotune: cache_results is True or False; found {cache_results!r}")
         self.cache_results = cache_results
         prune = checked_pruning(prune_configs_by)
         check_callables("autotune", {"pre_hook": pre_hook, "post_hook": post_hook, "do_bench": do_bench, **{k: prune.get(k) for k in PRUNING[:2]}})

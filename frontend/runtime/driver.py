@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dialects.errors import TargetNotFoundError
+
 if TYPE_CHECKING:
     from tilewright.targets import registry
     from tilewright.targets.protocol import GPUTarget
@@ -160,6 +162,9 @@ class DriverConfig:
 
         if isinstance(driver, (str, GPUTarget, registry.Selection)):
             driver = ActiveDriver(registry.select(driver))
+        elif driver is not None and not hasattr(driver, "get_current_target"):
+            raise TargetNotFoundError(f"set_active takes a target, as text or a GPUTarget, or an object with get_current_target; found {driver!r} "
+                                      f"({type(driver).__name__})")
         self._chosen = driver
 
     def reset_active(self) -> None:

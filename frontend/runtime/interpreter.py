@@ -63,7 +63,8 @@ class _Arguments:
         if value is None or isinstance(value, tl.constexpr) and value.value is None:
             return None  # and no constexpr: Python's `is None` in the kernel has to see it
         if is_constexpr or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
-            value = constexpr_value(value) if is_constexpr and not isinstance(value, tl.constexpr) else value
+            if is_constexpr:
+                value = tl.constexpr(constexpr_value(value)) if isinstance(value, tl.constexpr) else constexpr_value(value)
             if is_constexpr and (hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")):
                 raise ArgumentError(f"argument {name!r}: it is declared tl.constexpr, a value known while compiling; found an array "
                                     f"({type(value).__module__}.{type(value).__qualname__})")
@@ -299,7 +300,7 @@ class InterpretedFunction:
         InterpretedFunction.launch = object()
         python = self._python()
         builder.calls.append(self.fn)
-        with tl.active_semantic(Semantic(builder)):
+        with tl.active_semantic(Semantic(builder)), np.errstate(all="ignore"):
             try:
                 for z in range(gz):
                     for y in range(gy):

@@ -198,7 +198,7 @@ class JITFunction(JITCallable, KernelInterface):
     def _first_launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """``_launch`` until there is code for warm launches."""
         if self._warm is None:
-            return self._run(*args, grid=grid, warmup=False, **kwargs)
+            return self._run_cold(None, args, kwargs, grid, False)
         return self._warm(grid, *args, **kwargs)
 
     def _run_usual(self, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> Any:
