@@ -2,8 +2,9 @@
 
     python benchmarks/compile_time.py --peer PYTHON_WITH_TRITON [--targets cuda:80:32,hip:gfx942:64] [--runs 3]
 
-Medians of --runs processes; the peer compiles the same kernel source with ``tilewright`` replaced by ``triton`` in the
-imports. Prints a Markdown table for docs/performance.md.
+Medians of --runs processes, in turns, after one of each that is not counted: it writes the bytecode that an installed package has, which a
+checkout has not, and which PYTHONDONTWRITEBYTECODE (left out here) would have every process make anew. The peer compiles the same kernel
+source with ``tilewright`` replaced by ``triton`` in the imports. Prints a Markdown table for docs/performance.md.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ EXAMPLES = HERE.parent / "examples"
 def measure(python: str, framework: str, target: str, config: str, examples: str) -> dict:
     with tempfile.TemporaryDirectory() as cache:
         env = dict(os.environ, TRITON_CACHE_DIR=cache, TILEWRIGHT_CACHE_DIR=cache)
-        env.pop("TILEWRIGHT_VERIFY", None)
+        for name in ("TILEWRIGHT_VERIFY", "PYTHONDONTWRITEBYTECODE"):
+            env.pop(name, None)
         command = [python, str(HERE / "compile_worker.py"), framework, *target.split(":"), config, examples]
         done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
@@ -53,8 +55,12 @@ def main() -> None:
         print("| target | kernel | cold s | peer | ratio | warm s | peer | ratio |\n|---|---|---|---|---|---|---|---|")
         for target in args.targets.split(","):
             for config in args.kernels.split(","):
-                ours = [measure(sys.executable, "tilewright", target, config, str(EXAMPLES)) for _ in range(args.runs)]
-                peer = [measure(args.peer, "triton", target, config, peer_examples) for _ in range(args.runs)] if args.peer else []
+                ours, peer = [], []
+                for _ in range(args.runs + 1):
+                    ours.append(measure(sys.executable, "tilewright", target, config, str(EXAMPLES)))
+                    if args.peer:
+                        peer.append(measure(args.peer, "triton", target, config, peer_examples))
+                ours, peer = ours[1:], peer[1:]
                 bad = [r["error"] for r in ours + peer if "error" in r]
                 if bad:
                     print(f"| {target} | {config} | {bad[0]} | | | | | |")
