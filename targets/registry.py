@@ -254,7 +254,7 @@ def select(target: Any = None, device_types: Sequence[str] = ()) -> Selection:
         plugin = get(backend)
         found = plugin.resolve_arch(arch) if arch not in (None, "") else default_arch(plugin)
         lanes, asked = plugin.capabilities(found).warp_size, getattr(target, "warp_size", 0)
-        if asked not in (0, None, lanes):
+        if asked not in (0, None, lanes) and lanes > 1:  # torch.compile asks 32 of every target, also of those without warps
             raise UnsupportedArchError(f"{plugin.name}:{found} has warps of {lanes} lanes; found {target!r}")
         return Selection(plugin, found)
     chosen = os.environ.get("TILEWRIGHT_TARGET")

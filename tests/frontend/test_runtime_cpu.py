@@ -158,7 +158,7 @@ def test_the_attributes_of_a_kernel_pickle():
 
 def test_compile_pickle_launch():
     source = triton.compiler.ASTSource(scale, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "factor": "fp32"}, {"BLOCK": 64})
-    kernel = triton.compile(source, target=GPUTarget("cpu", "", 0), options={"num_warps": 4})
+    kernel = triton.compile(source, target=GPUTarget("cpu", "", 32), options={"num_warps": 4})  # so does torch.compile
     assert "tt.load" in kernel.asm["ttir"] and kernel.metadata.name == "scale"
     copy = pickle.loads(pickle.dumps(kernel))
     x, y = np.random.default_rng(2).standard_normal(100).astype(np.float32), np.full(100, np.nan, np.float32)
