@@ -10,7 +10,7 @@ MOST_BYTES = 2**31 - 16
 OUTSIDE = 2**31
 WIDEST = 16  # bytes of one access
 READ_FIRST_LANE = "amdg.read_first_lane"  # of buffer operations (unit): LLVM may have the descriptor's values in vector registers
-COPY_BYTES = 16  # bytes a lane of a load that goes to LDS (gfx950)
+COPY_BYTES = {"gfx950": 16, "gfx942": 4}  # bytes a lane of a load that goes to LDS, at most (CDNA 3 and 4 manuals, "Memory buffer load to LDS")
 # Word 3. The data format only has to be a valid one for raw accesses: 32-bit float. RDNA: bit 24 is 1 on gfx10 (and ignored after), and
 # bits 28-29 are 3: compare the offset, not an index (RDNA 3 ISA manual, table "Buffer Resource Constant").
 _FORMAT = 7 << 12 | 4 << 15

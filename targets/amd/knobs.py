@@ -12,7 +12,7 @@ class AmdKnobs(Group):
     and block_pingpong. dump_amdgcn: print the assembly on stderr."""
 
     use_buffer_ops = flag("AMDGCN_USE_BUFFER_OPS", True, spelt="AMDGCN_USE_BUFFER_OPS")
-    use_async_copy = flag("HIP_USE_ASYNC_COPY", True)
+    use_async_copy = flag("HIP_USE_ASYNC_COPY", None)
     dump_amdgcn = flag("AMDGCN_ENABLE_DUMP", spelt="AMDGCN_ENABLE_DUMP")
     use_buffer_atomics = flag("AMDGCN_USE_BUFFER_ATOMICS", True, spelt="AMDGCN_USE_BUFFER_ATOMICS")
     buffer_ops_analyze_small_tensor_range = flag("AMDGCN_ANALYZE_SMALL_TENSOR_RANGE", spelt="AMDGCN_ANALYZE_SMALL_TENSOR_RANGE",

@@ -164,14 +164,15 @@ def lower_buffer_store(ctx: Any, op: Any) -> None:
 
 
 def lower_buffer_load_to_local(ctx: Any, op: Any) -> list[Any]:
-    """One instruction for each 64 × 16 bytes; its address in LDS is the wave's, computed from the wave's number as one value."""
+    """One instruction for each 64 lanes' bytes (``COPY_BYTES``); its address in LDS is the wave's, computed from the wave's number as one value."""
     b = ctx.b
     dst, ptr, offsets, limit, mask = parts(op)
     memory = ctx.get(dst)
     layout = ctx.layout_of(offsets)
     view = View(memory)
     bits = encodings.storage_bits(memory.element_type)
-    vector = COPY_BYTES * 8 // bits
+    size = COPY_BYTES[ctx.pass_ctx.arch]
+    vector = size * 8 // bits
     lanes = [view.offset(c) for c in layout.columns("lane")]
     constants = register_constants(layout)
     if lanes != [vector << i for i in range(len(lanes))] or ctx.indices.owner(layout) is not None:
@@ -192,26 +193,26 @@ def lower_buffer_load_to_local(ctx: Any, op: Any) -> list[Any]:
         index = b.i32(at) if part is None else b.xor(part, b.i32(at))
         target = b.gep(memory.base, index, ctx.storage_type(memory.element_type))
         b.call_intrinsic("llvm.amdgcn.raw.ptr.buffer.load.lds", None,
-                         [resource, target, b.i32(COPY_BYTES), offset, b.i32(0), b.i32(0), auxiliary])
+                         [resource, target, b.i32(size), offset, b.i32(0), b.i32(0), auxiliary])
 
     each_access(ctx, op, offsets, (ptr, offsets, limit, mask), bits, copy, None)
     return [[]]
 
 
-def _fewest_in_a_group(root: Any) -> int:
-    """Instructions of the smallest group of copies to LDS, each wave's, of the kernel ``root``; 0 where there are none."""
+def _fewest_in_a_group(root: Any, size: int) -> int:
+    """Instructions, of ``size`` bytes a lane, of the smallest group of copies to LDS, each wave's, of the kernel ``root``; 0 where there are none."""
     sizes = []
     for node in root.walk():
         if node.name == "ttg.async_commit_group":
             made = {id(n): n for n in root.walk() if n.name == "amdg.buffer_load_to_local" and n.results[0] in node.operands}
-            sizes.append(sum(_instructions(n) for n in made.values()))
+            sizes.append(sum(_instructions(n, size) for n in made.values()))
     return min(sizes, default=0)
 
 
-def _instructions(copy: Any) -> int:
+def _instructions(copy: Any, size: int) -> int:
     offsets, memory = type_info(copy.operands[2].type), copy.operands[0].type
     bits = encodings.storage_bits(memory.element_type)
-    return registers(offsets.shape, offsets.encoding) * bits // (8 * COPY_BYTES)
+    return registers(offsets.shape, offsets.encoding) * bits // (8 * size)
 
 
 def lower_async_wait(ctx: Any, op: Any) -> list[Any]:
@@ -219,7 +220,7 @@ def lower_async_wait(ctx: Any, op: Any) -> list[Any]:
     node = ctx.node
     while node.parent is not None:
         node = node.parent
-    fewest = _fewest_in_a_group(node)
+    fewest = _fewest_in_a_group(node, COPY_BYTES.get(ctx.pass_ctx.arch, 0))
     if fewest:
         left = min(63, fewest * ir.IntegerAttr(op.attributes["num"]).value)
         ctx.b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [ctx.b.i32(waitcnt(vm=left))])

@@ -7,10 +7,10 @@ from typing import Any
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes import lazy_pass, shared_pass, tt_passes, ttg_passes
 from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
+from tilewright.targets.amd.buffers import COPY_BYTES
 from tilewright.targets.amd.capabilities import capabilities
 from tilewright.targets.amd.options import check_options
 
-LOADS_TO_LDS = ("gfx950",)  # have loads to LDS of 16 bytes a lane
 SCALES = ("gfx950",)  # has matrix instructions for operands with scales
 TAKES_TURNS = ("gfx942", "gfx950")
 _PASSES = "tilewright.targets.amd.passes"
@@ -41,13 +41,18 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         stages = stages.insert_before("allocate_shared_memory", lazy_pass("block_ping_pong", f"{_PASSES}.block_ping_pong:run"))
     stages = stages.insert_after("insert_barriers", lazy_pass("schedule_dot_loops", f"{_PASSES}.schedule_dot_loops:run"))
     stages = stages.insert_after("insert_barriers", lazy_pass("part_fma_slices", f"{_PASSES}.part_fma_slices:run"))
-    if options.buffer_ops and options.async_copy and arch in LOADS_TO_LDS:
+    if options.buffer_ops and loads_to_lds(arch, options):
         stages = stages.insert_before("pipeline_loops", lazy_pass("direct_to_lds", f"{_PASSES}.direct_to_lds:run"))
         stages = stages.insert_after("insert_barriers", lazy_pass("convert_copies", f"{_PASSES}.convert_to_buffer_ops:run_copies"))
     stages = stages.insert_before("pipeline_loops", lazy_pass("double_buffer", f"{_PASSES}.double_buffer:run"))
     stages = stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
     stages = stages.insert_before("lower_to_llvm", lazy_pass("add_report_buffer", f"{_PASSES}.add_report_buffer:run"))
     return stages.insert_after("order_shared_accesses", lazy_pass("fit_registers", f"{_PASSES}.fit_registers:run"))
+
+
+def loads_to_lds(arch: str, options: Any) -> bool:
+    """Whether loads of dot operands may go to LDS directly: by themselves where a lane's are of 16 bytes, where asked for also those of 4."""
+    return arch in COPY_BYTES and (options.async_copy if options.async_copy is not None else COPY_BYTES[arch] == 16)
 
 
 def _to_llvm_ir(module: Any, ctx: PassContext) -> str:

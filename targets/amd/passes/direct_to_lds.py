@@ -1,10 +1,10 @@
-"""Let the loads of a loop's dot operands go from global memory to LDS without passing through registers (gfx950).
+"""Let the loads of a loop's dot operands go from global memory to LDS without passing through registers (gfx950, and gfx942 where it is asked for).
 
-The instruction (CDNA 4 ISA manual, buffer_load_dwordx4 with LDS) writes a wave's 64 × 16 bytes one after another, lane by lane, from an
-address that the wave gives. So it is the buffer's layout that says which element each lane loads.
+The instruction (CDNA 3 and 4 ISA manuals, buffer_load_dword and buffer_load_dwordx4 with LDS) writes a wave's 64 × 4 or 64 × 16 bytes one after another,
+lane by lane, from an address that the wave gives. So it is the buffer's layout that says which element each lane loads.
 
-Before: optimize_dot_operands has put a local_alloc behind each such load. After: where a buffer's layout keeps 16 bytes of the load's
-fastest dim together (it is given the cheapest one that does), the load has the register layout that follows from it, and ``ctx.capabilities`` say that copies of 16 bytes, a lane after another, may be asynchronous: pipeline_loops then
+Before: optimize_dot_operands has put a local_alloc behind each such load. After: where a buffer's layout keeps a lane's bytes of the load's
+fastest dim together (it is given the cheapest one that does), the load has the register layout that follows from it, and ``ctx.capabilities`` say that copies of so many bytes, a lane after another, may be asynchronous: pipeline_loops then
 makes ttg.async_copy_global_to_local of the loads. Loads that do not qualify stay as they are, and are prefetched in registers. So are all of a
 kernel that calls functions: of the addresses of those nothing is proven, which a buffer operation needs.
 """
@@ -28,8 +28,7 @@ from tilewright.dialects.passes.dce_cse import dce
 from tilewright.dialects.passes.pipeline_schedule import BY_LANE
 from tilewright.dialects.pipeline import PassContext
 from tilewright.dialects.shared_layouts import cost_of
-
-BYTES = 16
+from tilewright.targets.amd.buffers import COPY_BYTES
 
 
 def run(module: Any, ctx: PassContext) -> None:
@@ -46,7 +45,7 @@ def run(module: Any, ctx: PassContext) -> None:
         remove_layout_conversions.run(module, ctx)
         for function in functions(module):
             dce(function)
-        ctx.capabilities = replace(ctx.capabilities, async_copy_bytes=(BYTES,), extra={**ctx.capabilities.extra, BY_LANE: True})
+        ctx.capabilities = replace(ctx.capabilities, async_copy_bytes=(COPY_BYTES[ctx.arch],), extra={**ctx.capabilities.extra, BY_LANE: True})
 
 
 def _loads(function: Function) -> Iterator[tuple[Node, Node]]:
@@ -68,12 +67,13 @@ class _Direct:
         self.function, self.axis, self.ctx, self.load, self.alloc = function, axis, ctx, load, alloc
         info = type_info(load.results[0].type)
         self.shape, self.bits = info.shape or (), max(8, info.bits)
-        self.vector = BYTES * 8 // self.bits
+        self.vector = COPY_BYTES[ctx.arch] * 8 // self.bits
 
     def run(self) -> bool:
         """Whether the load was given another layout."""
         mask = self.load.operands[1] if len(self.load.operands) > 1 else None
-        wide = [d for d in range(len(self.shape)) if self.axis.vector_elements(self.load.operands[0], d, mask) >= self.vector]
+        elements = [self.axis.vector_elements(self.load.operands[0], d, mask) for d in range(len(self.shape))]
+        wide = [d for d, n in enumerate(elements) if n >= self.vector > 0 and n == max(elements)]
         reads = self._reads()
         if len(wide) != 1 or reads is None:
             return False
@@ -120,15 +120,16 @@ class _Direct:
     def _candidates(self, fastest: int) -> Iterator[Any]:
         yield self.alloc.results[0].type.encoding
         order = [fastest, *(d for d in reversed(range(len(self.shape))) if d != fastest)]
-        units = self.shape[fastest] // self.vector
+        unit = 16 * 8 // self.bits  # as long as reads of operands are at best
+        units = self.shape[fastest] // unit
         for per_phase in (1, 2, 4, 8):
             for max_phase in (16, 8, 4, 2):
                 if max_phase <= units:
-                    yield ttg.SwizzledSharedEncoding.of(self.vector, per_phase, max_phase, order)
+                    yield ttg.SwizzledSharedEncoding.of(unit, per_phase, max_phase, order)
         yield ttg.SwizzledSharedEncoding.of(1, 1, 1, order)
 
     def _registers(self, shared: LinearLayout, fastest: int) -> Any:
-        """The register encoding of a load into ``shared``, a lane's 16 bytes after another's; None where these are not consecutive
+        """The register encoding of a load into ``shared``, a lane's bytes after another's; None where these are not consecutive
         along the fastest dim, or there are fewer than one for each lane."""
         columns = shared.flat_columns
         stride = 1

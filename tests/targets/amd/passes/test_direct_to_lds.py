@@ -1,4 +1,4 @@
-"""gfx950: loads of dot operands that go to LDS directly, several iterations ahead, executed by the instruction-level simulator."""
+"""gfx950, and gfx942 where it is asked for: loads of dot operands that go to LDS directly, several iterations ahead, executed by the instruction-level simulator."""
 
 import re
 
@@ -36,6 +36,17 @@ def product_kernel(x_ptr, w_ptr, y_ptr, K, stride_x, stride_w, BLOCK: tl.constex
         acc = tl.dot(x, w, acc)
         x_ptrs += BLOCK_K
         w_ptrs += BLOCK_K * stride_w
+    tl.store(y_ptr + m[:, None] * BLOCK + n[None, :], acc)
+
+
+@tilewright.jit
+def whole_kernel(x_ptr, w_ptr, y_ptr, K, stride_x, stride_w, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
+    m, n, k = tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK, BLOCK), tl.int32)
+    for i in range(0, K, BLOCK_K):
+        x = tl.load(x_ptr + m[:, None] * stride_x + (i + k)[None, :], mask=(i + k)[None, :] < K, other=0)
+        w = tl.load(w_ptr + (i + k)[:, None] * stride_w + n[None, :], mask=(i + k)[:, None] < K, other=0)
+        acc = tl.dot(x, w, acc)
     tl.store(y_ptr + m[:, None] * BLOCK + n[None, :], acc)
 
 
@@ -136,7 +147,7 @@ def test_operands_of_rows_that_are_not_aligned_are_prefetched_in_registers():
 
 # ------------------------------------------------------------------------------------------------------- mutations
 def test_a_wait_for_too_few_loads_is_caught(monkeypatch, no_cache):
-    monkeypatch.setattr(lower_buffer_ops, "_fewest_in_a_group", lambda root: 4)
+    monkeypatch.setattr(lower_buffer_ops, "_fewest_in_a_group", lambda root, size: 4)
     with pytest.raises(SimulationError):
         product(224, num_stages=3, waves_per_eu=1)
 
@@ -157,8 +168,45 @@ def test_lds_addresses_that_are_not_lane_after_lane_are_a_compiler_error(monkeyp
         original(module, ctx)
         text = str(module)
         assert "amdg.buffer_load_to_local" in text
-        monkeypatch.setattr(lower_buffer_ops, "COPY_BYTES", 8)
+        monkeypatch.setattr(lower_buffer_ops, "COPY_BYTES", {"gfx950": 8})
 
     monkeypatch.setattr(convert_to_buffer_ops, "run_copies", wrong)
     with pytest.raises(TilewrightError, match="copy to LDS"):
         product(64, waves_per_eu=3)
+
+
+# ------------------------------------------------------------------------------------------------ gfx942: four bytes a lane
+@pytest.fixture
+def gfx942(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "amd:gfx942:sim")
+
+
+def lds_loads(kernel):
+    return [line for line in loop_of(kernel.asm["amdgcn"]) if line.startswith("buffer_load_dword ") and line.endswith(" lds")]
+
+
+def test_gfx942_loads_dwords_to_lds_where_asked(gfx942, monkeypatch):
+    for k, stages in ((16, 3), (96, 2), (208, 3)):
+        y, expected, kernel = product(k, num_stages=stages, async_copy=True)
+        assert len(lds_loads(kernel)) == 2 * 64 * 32 * 2 // (4 * 64 * 4) and "ds_write" not in "".join(loop_of(kernel.asm["amdgcn"]))
+        assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+    assert not lds_loads(product(96, num_stages=3)[2])  # unasked: four times the instructions
+    monkeypatch.setenv("TRITON_HIP_USE_ASYNC_COPY", "1")
+    assert lds_loads(product(96, num_stages=3, waves_per_eu=4)[2])
+
+
+def test_gfx942_waits_for_the_oldest_group_alone(gfx942, monkeypatch, no_cache):
+    _, _, kernel = product(96, num_stages=3, async_copy=True)
+    assert [int(n) for line in loop_of(kernel.asm["amdgcn"]) for n in re.findall(r"vmcnt\((\d+)\)", line)] == [8]
+    monkeypatch.setattr(lower_buffer_ops, "_fewest_in_a_group", lambda root, size: 16)
+    with pytest.raises(SimulationError):
+        product(224, num_stages=3, waves_per_eu=1, async_copy=True)
+
+
+def test_gfx942_other_elements(gfx942):
+    for dtype, block_k in ((np.float32, 32), (np.int8, 64)):
+        x, w = operands(96, 64, np.float32) if dtype == np.float32 else (np.arange(64 * 96, dtype=np.int8).reshape(64, 96), np.ones((96, 64), np.int8))
+        y = np.full((64, 64), np.nan, np.float32) if dtype == np.float32 else np.zeros((64, 64), np.int32)
+        kernel = (product_kernel if dtype == np.float32 else whole_kernel)[(1,)](x, w, y, 96, 96, 64, 64, block_k, num_stages=2, async_copy=True)
+        assert lds_loads(kernel)
+        assert np.abs(y - x.astype(np.float64) @ w.astype(np.float64)).max() < 1e-3
