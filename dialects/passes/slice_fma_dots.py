@@ -4,6 +4,9 @@ Before: a ``tt.dot`` with a blocked accumulator whose operands are read whole fr
 128×128×32 fp32 tile on 256 threads each would hold 512 numbers, twice what there are registers. After: one dot for each
 ``chunk`` of k, reading ``ttg.memdesc_subslice`` views just before it, the accumulator handed on. Runs after pipeline_loops, which
 looks for whole operands. Dots with an operand computed in registers stay as they are.
+
+Accumulators that no register file holds would be written to memory and read again for every slice, and take compilers minutes (128×128×64 fp32 by
+one warp: ptxas 90 s, LLVM for wave32 more): OutOfResources says what to do. Small dots of that kind compile in seconds, and are let through.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, erase_dead, functions, type_info
+from tilewright.dialects.errors import OutOfResources
+from tilewright.dialects.pass_runner import place_of
 from tilewright.dialects.passes.optimize_dot_operands import CASTS
 
 # numbers of both operands that a thread holds at a time: beside them are the accumulators and addresses
 OPERAND_REGISTERS = 64
+MOST = 16384  # multiply-adds of a thread, in 32-bit words, times the registers they need over those there are: more take longer than 20 s to compile
 _MIN_CHUNK = 4  # of 4-byte elements: what one vector holds
 # ops that may change shared memory: no read moves down past them
 _WRITES = frozenset(("ttg.local_store", "ttg.local_alloc", "ttg.local_dealloc", "ttg.async_copy_global_to_local", "ttg.async_wait",
@@ -85,7 +91,20 @@ def _piece(function: Function, dot: Node, read: _Read, dim: int, start: int, siz
     return value
 
 
-def _slice(function: Function, dot: Node) -> bool:
+def _check(dot: Node, operands: int, ctx: Any) -> None:
+    """Raises OutOfResources where the accumulators and ``operands`` words of a slice need more registers than a thread has, and minutes."""
+    info = type_info(dot.results[0].type)
+    words, held = max(1, info.bits // 32), registers(info.shape or (), info.encoding)
+    needed, there = held * words + operands, ctx.capabilities.registers_per_thread
+    if needed > there and held * words * dot.operands[0].type.shape[-1] * needed >= MOST * there:
+        m, n = dot.results[0].type.shape[-2:]
+        where = place_of(dot.op.location)
+        raise OutOfResources(needed, there, "registers of a thread for a product's accumulators and operands",
+                             f"The product{f' ({where[0]}:{where[1]})' if where else ''} has {m}×{n} results over {ctx.num_warps} "
+                             f"warp{'s' if ctx.num_warps > 1 else ''} without matrix instructions; raise num_warps, or reduce block sizes.")
+
+
+def _slice(function: Function, dot: Node, ctx: Any) -> bool:
     infos = [type_info(v.type) for v in dot.operands[:2]]
     if not isinstance(type_info(dot.results[0].type).encoding, ttg.BlockedEncoding):
         return False
@@ -96,6 +115,7 @@ def _slice(function: Function, dot: Node) -> bool:
     chunk = _MIN_CHUNK
     while chunk * 2 * held <= OPERAND_REGISTERS:
         chunk *= 2
+    _check(dot, held * min(chunk, k) * max(1, infos[0].bits // 32), ctx)
     if chunk >= k:
         return False
     reads = [_read(function, v) for v in dot.operands[:2]]
@@ -115,5 +135,5 @@ def run(module: Any, ctx: Any) -> None:
     """Before: FMA dots over all of k. After: chains of dots over a few k each, where the operands are in shared memory."""
     for function in functions(module):
         dots = [n for n in function.nodes() if n.name == "tt.dot"]
-        if any([_slice(function, n) for n in dots]):
+        if any([_slice(function, n, ctx) for n in dots]):
             erase_dead(function)

@@ -5,9 +5,6 @@ chain takes ``LARGE`` multiply-adds a lane or more, an amdg.sched_barrier stands
 
 Unasked the schedulers see all slices as one stretch of code: they read operands far ahead, more than the registers hold, and their time and that of the
 register allocator grow faster than the code (64×64×64 fp32 by one wave of 32 lanes: 17 s and 1126 spilled registers, with the barriers 4 s and 35).
-
-Accumulators that no register file holds would be written to memory and read again for every slice, and take LLVM minutes: OutOfResources says what to
-do. (Small dots of that kind compile in seconds, and are let through.)
 """
 
 from __future__ import annotations
@@ -18,15 +15,11 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, functions, position, type_info
-from tilewright.dialects.errors import OutOfResources
-from tilewright.dialects.pass_runner import place_of
-from tilewright.dialects.pipeline import PassContext
 
 LARGE = 4096
-MOST = 16384  # multiply-adds of one lane on 32-bit words, times the registers that they need over those that there are: above that LLVM takes more than 20 s
 
 
-def run(module: Any, ctx: PassContext) -> None:
+def run(module: Any, ctx: Any) -> None:
     """See the module's text."""
     for function in functions(module):
         seen: set[int] = set()
@@ -34,29 +27,9 @@ def run(module: Any, ctx: PassContext) -> None:
             if _is_fma_dot(node) and id(node) not in seen:
                 chain = _chain(function, node)
                 seen.update(map(id, chain))
-                _check(chain, ctx)
                 if len(chain) > 1 and sum(map(multiply_adds, chain)) >= LARGE:
                     for dot in chain:
                         _part(function, dot)
-
-
-def words(value: Any) -> int:
-    """Registers that a lane holds of a tile."""
-    info = type_info(value.type)
-    return -(-registers(info.shape or (), info.encoding) * info.bits // 32)
-
-
-def _check(chain: list[Node], ctx: PassContext) -> None:
-    """Raises OutOfResources where the accumulators and a slice's operands need more registers than a lane can have, and LLVM minutes."""
-    dot, there = chain[0], ctx.capabilities.registers_per_thread
-    needed = words(dot.results[0]) + words(dot.operands[0]) + words(dot.operands[1])
-    work = sum(map(multiply_adds, chain)) * max(1, type_info(dot.results[0].type).bits // 32)
-    if needed > there and work * needed >= MOST * there:
-        m, n = dot.results[0].type.shape[-2:]
-        where = place_of(dot.op.location)
-        raise OutOfResources(needed, there, "registers of a lane for a product's accumulators and operands",
-                             f"The product{f' ({where[0]}:{where[1]})' if where else ''} has {m}×{n} results over {ctx.num_warps} "
-                             f"warp{'s' if ctx.num_warps > 1 else ''} without matrix instructions; raise num_warps, or reduce block sizes.")
 
 
 def multiply_adds(dot: Node) -> int:

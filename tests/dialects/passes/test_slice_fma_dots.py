@@ -9,6 +9,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import functions, type_info
 from tilewright.dialects.context import mlir_context
+from tilewright.dialects.errors import OutOfResources
 from tilewright.dialects.passes import (
     accelerate_dot,
     coalesce,
@@ -79,3 +80,15 @@ def test_an_operand_in_registers_keeps_its_dot_whole():
         dots = [n for n in f.nodes() if n.name == "tt.dot"]
         assert type_info(dots[-1].operands[0].type).shape[-1] == 32  # P · V
         assert len(dots) > 2  # Q · K is cut
+
+
+@pytest.mark.parametrize("size, num_warps, refused", [((128, 128, 32), 1, True), ((128, 64, 64), 1, True), ((64, 64, 64), 1, False), ((128, 128, 64), 4, False),
+                                                      ((128, 64, 16), 1, False)])
+def test_accumulators_that_no_register_file_holds_are_refused(size, num_warps, refused):
+    """What would take minutes to compile: small dots whose accumulators do not fit are let through."""
+    with mlir_context():
+        if not refused:
+            run_passes(matmul(*size, "f32", out="f32"), context(num_warps=num_warps), *PASSES)
+            return
+        with pytest.raises(OutOfResources, match=rf"registers of a thread .*: \d+ needed, 255 available.* {size[0]}×{size[1]} results over 1 warp .*raise num_warps"):
+            run_passes(matmul(*size, "f32", out="f32"), context(num_warps=num_warps), *PASSES)
