@@ -6,6 +6,7 @@ Names are Triton's: ``tl.float32.name == "fp32"``, ``tl.int32.name == "int32"``;
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from enum import Enum
@@ -325,7 +326,7 @@ class block_type(dtype):
         return f"{self.element_ty.mangle()}S{'_'.join(map(str, self._shape))}S"
 
     def with_element_ty(self, element_ty: dtype) -> block_type:
-        return block_type(element_ty, self._shape)
+        return _block_of(element_ty, self._shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, block_type) and self._shape == other._shape and self.element_ty == other.element_ty
@@ -335,6 +336,11 @@ class block_type(dtype):
 
     def __reduce__(self) -> Any:
         return (block_type, (self.element_ty, self._shape))
+
+
+@functools.lru_cache(4096)
+def _block_of(element_ty: dtype, shape: tuple[int, ...]) -> block_type:
+    return block_type(element_ty, shape)
 
 
 class tuple_type(dtype):

@@ -9,6 +9,7 @@ No machine has arithmetic on fp8: it is done in a wider type and rounded once (`
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Sequence
@@ -55,6 +56,7 @@ def integer_promote(a: dtype, b: dtype) -> dtype:
     return a if a.is_int_unsigned() else b
 
 
+@functools.lru_cache(4096)
 def computation_type(a: dtype, a_is_number: bool, b: dtype, b_is_number: bool, div_or_mod: bool) -> dtype:
     """The type in which ``a op b`` is computed (element types; ``*_is_number``: a Python number, not a tensor)."""
     if a_is_number != b_is_number:
@@ -213,6 +215,10 @@ class SemanticBase:
     def binary_operands(self, lhs: Any, rhs: Any, what: str, *, ptr_lhs: bool = False, ptr_rhs: bool = False, promote: bool = True,
                         div_or_mod: bool = False) -> tuple[tensor, tensor]:
         """Both operands as tensors of one shape and, unless one is a pointer, one element type."""
+        if lhs.__class__ is tensor and rhs.__class__ is tensor and (lhs.type is rhs.type or lhs.type == rhs.type):  # the usual case, first
+            scalar = lhs.type.scalar
+            if not scalar.is_ptr() and not (div_or_mod and scalar.primitive_bitwidth == 16 and scalar.is_floating()):
+                return lhs, rhs
         lhs, rhs = unwrap(lhs), unwrap(rhs)
         l_number, r_number = not isinstance(lhs, tensor), not isinstance(rhs, tensor)
         for operand in (lhs, rhs):

@@ -21,13 +21,14 @@ from tilewright.compiler.rules import is_static, static_value, wrap
 from tilewright.dialects.errors import ArgumentError, TilewrightError, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core as tl
 from tilewright.language.semantic import Semantic
+from tilewright.runtime.binder import make_collector
 from tilewright.runtime.callables import KernelParam
-from tilewright.runtime.errors import LaunchSignatureError
+from tilewright.runtime.errors import KernelCallError
 from tilewright.runtime.interpreter_builder import Cell, NumpyBuilder
 from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 from tilewright.runtime.interpreter_rewrite import OBJECT, RULES, code_of
 from tilewright.runtime.interpreter_scope import Scope, checked, placed
-from tilewright.runtime.refusals import misfit
+from tilewright.runtime.refusals import check_arguments, check_listed, check_memory, unbound
 from tilewright.runtime.specialize import constexpr_value
 from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, normalise_grid
 
@@ -50,8 +51,6 @@ class _Arguments:
     def declared(self, name: str, value: Any, kind: Any) -> Any:
         """A number as the scalar type that the parameter's annotation says."""
         number = value.item() if isinstance(value, np.generic) else value
-        if why := misfit(kind.name, number):
-            raise ArgumentError(f"argument {name!r}: {why}")
         if kind.is_int() and not kind.is_bool():
             if not isinstance(number, int) or not kind.get_int_min_value() <= number <= kind.get_int_max_value():
                 raise ArgumentError(f"argument {name!r}: {number!r} does not fit the type {kind} that its annotation says")
@@ -65,9 +64,6 @@ class _Arguments:
         if is_constexpr or isinstance(value, (str, tl.dtype, InterpretedFunction, tl.constexpr)) or callable(value):
             if is_constexpr:
                 value = tl.constexpr(constexpr_value(value)) if isinstance(value, tl.constexpr) else constexpr_value(value)
-            if is_constexpr and (hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")):
-                raise ArgumentError(f"argument {name!r}: it is declared tl.constexpr, a value known while compiling; found an array "
-                                    f"({type(value).__module__}.{type(value).__qualname__})")
             bare = isinstance(value, (tl.constexpr, InterpretedFunction)) or (callable(value) and not isinstance(value, tl.dtype))
             return value if bare else tl.constexpr(value)
         if isinstance(value, (bool, np.bool_)):
@@ -79,8 +75,6 @@ class _Arguments:
             kind = tl.int32 if -(2**31) <= value < 2**31 else tl.int64 if value < 2**63 else tl.uint64
             return tl.tensor(Cell(np.uint64(value).view(np.int64) if kind is tl.uint64 else kind_array(kind, value), kind), kind)
         if isinstance(value, (float, np.floating)):
-            if why := misfit("fp32", float(value)):
-                raise ArgumentError(f"argument {name!r}: {why}")
             return tl.tensor(Cell(np.float32(value), tl.float32), tl.float32)
         if isinstance(value, builtins.tuple):
             return tl.tuple([self.convert(f"{name}[{i}]", v, False) for i, v in enumerate(value)], getattr(value, "_fields", None))
@@ -198,6 +192,7 @@ class InterpretedFunction:
         self.params = {n: KernelParam(i, p, False, False) for i, (n, p) in enumerate(self.signature.parameters.items())}
         self._rest = next((n for n, p in self.signature.parameters.items() if p.kind is p.VAR_POSITIONAL), None)
         self._hooks: list[Callable[..., None]] = []
+        self._collect: Any = None
 
     def __repr__(self) -> str:
         return f"InterpretedFunction({self.__module__}:{self.__name__})"
@@ -235,7 +230,10 @@ class InterpretedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call from another kernel that is being interpreted."""
-        builder = tl.current_semantic().builder  # raises outside a kernel, saying what to do
+        try:
+            builder = tl.current_semantic().builder
+        except TilewrightError:  # outside of a kernel
+            raise KernelCallError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid](...), or call it from another kernel") from None
         if self.fn in builder.calls:
             raise UnsupportedLanguageConstruct(f"{self.__name__} calls itself; the language of kernels has no recursion")
         try:
@@ -261,29 +259,41 @@ class InterpretedFunction:
             self.fn.__code__.co_filename, self.fn.__code__.co_firstlineno, 0)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
+        return lambda *args, **kwargs: self._interpret(grid, args, kwargs)
 
-    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> None:
+    def warmup(self, *args: Any, grid: Any = MISSING, **kwargs: Any) -> None:
         """There is nothing to compile."""
+        if grid is MISSING:
+            normalise_grid(grid)
 
     def run(self, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> None:
         """Run every program of ``grid`` (a tuple of up to three ints, or a function of the arguments)."""
+        if not warmup:
+            self._interpret(grid, args, kwargs)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """({parameter: argument}, options) of a launch. Raises as a compiled kernel's launch does."""
+        if self._collect is None:
+            check_listed(self.fn, self.signature)
+            self._collect = make_collector(self.__name__, list(self.params.values()))
+        try:
+            given, options = self._collect(*args, **kwargs)
+        except TypeError as error:
+            raise unbound(self.__name__, error, self.arg_names) from None
+        check_arguments(self.__name__, self.params, given)
+        check_memory(self.__name__, given, self.constexprs)
+        return given, options
+
+    def _interpret(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         from tilewright.compiler.options import check_portable
-        if warmup:
-            return
+
         for hook in self._hooks:
             hook(*args, **kwargs)
-        known = {k: v for k, v in kwargs.items() if k in self.signature.parameters}
-        options = {k: v for k, v in kwargs.items() if k not in known}
+        given, options = self._bound(args, kwargs)
         check_portable(options)
-        try:
-            bound = self.signature.bind(*args, **known)
-        except TypeError as e:
-            raise LaunchSignatureError(f"{self.__name__}: {e}; its parameters are {', '.join(self.arg_names)}") from None
-        bound.apply_defaults()
         if callable(grid):
             try:
-                grid = grid(GridArguments(bound.arguments))
+                grid = grid(GridArguments(given))
             except TypeError as error:
                 told = grid_function_error(error, grid)
                 if told is None:
@@ -292,7 +302,7 @@ class InterpretedFunction:
         gx, gy, gz = normalise_grid(grid)
         memory = Memory()
         arguments = _Arguments(memory)
-        values = {n: arguments.convert(n, v, n in self.constexprs, self.params.get(n)) for n, v in bound.arguments.items()}
+        values = {n: arguments.convert(n, v, n in self.constexprs, self.params.get(n)) for n, v in given.items()}
         debug, sanitize = options.get("debug"), options.get("sanitize_overflow")
         builder = NumpyBuilder(memory, types.SimpleNamespace(debug=bool(knobs.runtime.debug or self.options.get("debug") if debug is None else debug),
                                                              sanitize_overflow=sanitize is None or bool(sanitize)))

@@ -21,7 +21,9 @@ from tilewright.runtime.interpreter_memory import (
     numpy_dtype,
     storage_dtype,
 )
-from tilewright.runtime.interpreter_ops import OPS, held_dtype, scalar_name, shape_of
+from tilewright.runtime.interpreter_ops import OPS, held_dtype, repeated, scalar_name, shape_of
+
+_builtin_type = type
 
 
 class Cell:
@@ -43,12 +45,20 @@ class NumpyBuilder(Builder):
 
     def __init__(self, memory: Memory, options: Any = None):
         self.memory, self.options = memory, options
+        self.scalars: dict[Any, np.ndarray] = {}  # constants that were made
         self.pending: list[Any] = []  # what an expression holds while its parts are evaluated (interpreter_rules)
         self.calls: list[Any] = []  # the functions that are running
         self.program: tuple[int, int, int] = (0, 0, 0)
         self.grid: tuple[int, int, int] = (1, 1, 1)
 
     def constant(self, value: Any, type: Any) -> Cell:
+        key = value, type.scalar, _builtin_type(value)
+        data = self.scalars.get(key) if value else None  # zeros of both signs are equal
+        if data is None:
+            data = self.scalars[key] = self._scalar(value, type)
+        return Cell(repeated(data, shape_of(type)), type)
+
+    def _scalar(self, value: Any, type: Any) -> np.ndarray:
         name = scalar_name(type)
         dtype = held_dtype(type)
         if name.startswith(("int", "uint")) and name != "int1":
@@ -60,7 +70,9 @@ class NumpyBuilder(Builder):
         else:
             with np.errstate(over="ignore"):
                 data = np.asarray(value).astype(dtype)
-        return Cell(np.broadcast_to(data, shape_of(type)), type)
+        data = np.asarray(data)
+        data.flags.writeable = False
+        return data
 
     def concrete(self, handle: Cell) -> bool | int | float:
         """The value, for debuggers and for functions without a source. Functions of the language may not ask: what they need is a

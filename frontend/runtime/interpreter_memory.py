@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
+from typing import Any
 
 import numpy as np
 
@@ -189,6 +190,8 @@ def round_to(values: np.ndarray, name: str, rounding: str = "rtne") -> np.ndarra
             values = np.clip(values, -largest, largest)
         return decode(encode(values, name, rounding), name)
     target = numpy_dtype(name)
+    if getattr(values, "dtype", None) == target:
+        return values
     with np.errstate(over="ignore", invalid="ignore"):
         out: np.ndarray = np.asarray(values).astype(target)
         if rounding == "rtz" and np.issubdtype(target, np.floating):
@@ -203,6 +206,7 @@ class Memory:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.buffers: list[np.ndarray] = []  # bytes
+        self.bounds: tuple[np.ndarray, np.ndarray] | None = None  # of each buffer, where no buffer was added since
         self.watched = False  # whether changes are counted
         self.changes = 0
 
@@ -220,11 +224,13 @@ class Memory:
             size = max(low + size, self.starts[i] + len(self.buffers[i])) - low
             del self.starts[i], self.buffers[i]
         self.starts.insert(i, low)
+        self.bounds = None
         self.buffers.insert(i, np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low)))
 
     def _locate(self, addresses: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-        starts = np.asarray(self.starts, np.uint64)
-        ends = np.asarray([s + len(b) for s, b in zip(self.starts, self.buffers)], np.uint64)
+        if self.bounds is None:
+            self.bounds = np.asarray(self.starts, np.uint64), np.asarray([s + len(b) for s, b in zip(self.starts, self.buffers)], np.uint64)
+        starts, ends = self.bounds
         index = np.searchsorted(starts, addresses, side="right").astype(np.int64) - 1
         bad = index < 0
         if len(starts):
@@ -238,6 +244,16 @@ class Memory:
                 f"{size} byte(s), outside every argument. Mask it off.")
         return index, addresses - starts[index]
 
+    def _elements(self, index: np.ndarray, offset: np.ndarray, storage: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+        """The buffer as elements, and their numbers: of an access to one buffer, as most are, whose elements do not straddle its own."""
+        size, first = storage.itemsize, int(index[0])
+        if index[-1] != first or (index != first).any():
+            return None
+        if size > 1 and (offset & np.uint64(size - 1)).any():
+            return None
+        buffer = self.buffers[first]
+        return buffer[: len(buffer) // size * size].view(storage), (offset // np.uint64(size)).astype(np.int64)
+
     def load(self, addresses: np.ndarray, mask: np.ndarray | None, name: str) -> np.ndarray:
         """Values at the addresses where ``mask`` holds, 0 elsewhere; the shape of ``addresses``."""
         storage = np.dtype(storage_dtype(name))
@@ -246,12 +262,16 @@ class Memory:
         raw: np.ndarray = np.zeros(flat.shape, storage)
         if active.any():
             index, offset = self._locate(flat[active], storage.itemsize)
-            values: np.ndarray = np.empty(index.shape, storage)
-            for b in np.unique(index):
-                chosen = index == b
-                byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)
-                values[chosen] = np.ascontiguousarray(self.buffers[b][byte]).view(storage)[:, 0]
-            raw[active] = values
+            whole = self._elements(index, offset, storage)
+            if whole is not None:
+                raw[active] = whole[0][whole[1]]
+            else:
+                values: np.ndarray = np.empty(index.shape, storage)
+                for b in np.unique(index):
+                    chosen = index == b
+                    byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)
+                    values[chosen] = np.ascontiguousarray(self.buffers[b][byte]).view(storage)[:, 0]
+                raw[active] = values
         raw = raw.reshape(addresses.shape)
         if canonical(name) in _SMALL_FLOATS:
             return decode(raw, name)
@@ -268,6 +288,10 @@ class Memory:
         raw = encode(chosen_values, name) if canonical(name) in _SMALL_FLOATS else chosen_values
         raw = np.ascontiguousarray(raw.astype(storage))
         index, offset = self._locate(flat[active], storage.itemsize)
+        whole = None if self.watched else self._elements(index, offset, storage)
+        if whole is not None:
+            whole[0][whole[1]] = raw
+            return
         for b in np.unique(index):
             chosen = index == b
             byte = offset[chosen].astype(np.int64)[:, None] + np.arange(storage.itemsize)
