@@ -8,7 +8,7 @@ a fence of workgroup scope does not wait for vmcnt unless in tgsplit mode).
 
 For each granule of a buffer the last write and the last read are kept as one number each: the wave's clock, the wave, the instruction. A wave's clock
 goes up at each barrier and each of its atomics. Writes that leave the bytes as they are are no races (copies of one value in several lanes, waves or
-work-groups). Not found: races of atomics with plain accesses, with a read that is not the last one of its granule, and with loads in flight at a barrier;
+work-groups), and neither is what a wave reads of another of its work-group that reads the same with the same instruction. Not found: races of atomics with plain accesses, with a read that is not the last one of its granule, and with loads in flight at a barrier;
 and those between work-groups where a kernel with atomics has more than ``MOST_WAVES``.
 """
 
@@ -110,8 +110,11 @@ class GlobalRaces:
             old = shadow.writes[cells]
             clash = self._unordered(old, stamp)
             if clash is not None:
-                raise self._race(shadow, cells, clash, stamp, old, "reads", "wrote")
-        shadow.reads[cells] = stamp
+                clash &= ~self._copies(cells, stamp, old)
+                if clash.any():
+                    raise self._race(shadow, cells, clash, stamp, old, "reads", "wrote")
+        # of copies the first wave's stays: it is the one that stores (numpy goes through views of negative strides forwards)
+        shadow.reads[np.ascontiguousarray(cells[::-1])] = np.ascontiguousarray(stamp[::-1])
         shadow.read = True
 
     def write(self, w: Waves, buffer: Buffer, offsets: Array, size: int, shape: tuple[int, ...], mask: Array | None, where: Array | None,
@@ -256,6 +259,13 @@ class GlobalRaces:
             together = old >> _CLOCK >= stamp >> _CLOCK
             differ &= np.where(same, together, self.between_groups)
         return differ if differ.any() else None
+
+    def _copies(self, cells: Array, stamp: Array, old: Array) -> Array:
+        """bool (rows, granules): the granule's writer reads it too with this instruction, and the wave is of its work-group. Layouts repeat small tiles in
+        several waves, of which the first stores and the others load what they do not need."""
+        waves = np.int64(_WAVES + 1)
+        readers = cells * waves + (stamp >> _WAVE & _WAVES)
+        return np.isin(cells * waves + (old >> _WAVE & _WAVES), readers) & (self._group(old) == self._group(stamp))
 
     def _differs(self, shadow: _Shadow, offsets: Array, size: int, values: Sequence[Array]) -> Array:
         """bool (rows, granules): what is stored is not what memory holds."""
