@@ -280,10 +280,13 @@ class RaceAnalysis:
         return state
 
     def _for(self, loop: Node, state: State) -> State:
-        """Like ``_fixpoint``, round by round; the loop may end after any of them."""
-        rounds = self._rounds(loop)
+        """Like ``_fixpoint``, round by round; the loop may end after any of them. Barriers of a loop of several rounds are found anew from what is pending
+        at its head at last: of those that its first iteration needs, one in another place may do for all."""
+        rounds, before = self._rounds(loop), dict(self.needed)
         while True:
             leaving = end = state
+            if len(rounds) > 1:
+                self.needed = dict(before)
             for number, known in enumerate(rounds):
                 end = self._round(loop, number, known, end)
                 leaving = leaving.join(end)

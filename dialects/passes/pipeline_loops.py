@@ -290,8 +290,8 @@ class Expander:
         body = loop.regions[0]
         inits = [*loop.operands[3:], *extra]
         attributes = {n: old.attributes[n] for n in attribute_names(old)}
-        if plan.staged:
-            attributes[ROUNDS] = ir.IntegerAttr.get(self.i32, plan.buffers)
+        if plan.rounds > 1:
+            attributes[ROUNDS] = ir.IntegerAttr.get(self.i32, plan.rounds)
         new = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*loop.operands[:3], *inits],
                                   attributes=attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old))
         types = [body.args[0].type] + [v.type for v in inits]

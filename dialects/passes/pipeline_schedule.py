@@ -47,7 +47,8 @@ class LoopPlan:
     """``groups`` of async loads that are waited for together, in order; ``distance``: iterations that they are ahead;
     ``buffers``: stages of each buffer, ``distance`` or up to two more; ``early``: whether the copies are issued before their group's
     data is first read, else at the iteration's end; ``registers``: loads prefetched one iteration ahead; ``staged``: loads through registers
-    into two buffers, ``distance`` iterations ahead, of which one lies in the buffer and the others in registers."""
+    into two buffers, ``distance`` iterations ahead, of which one lies in the buffer and the others in registers; ``rounds``: how often the
+    lowering writes the body (``ttg.rounds``)."""
 
     loop: Node
     groups: list[list[PipelinedLoad]] = field(default_factory=list)
@@ -56,6 +57,7 @@ class LoopPlan:
     distance: int = 1
     buffers: int = 1
     early: bool = False
+    rounds: int = 1
 
 
 class Slice:
@@ -196,12 +198,14 @@ class Scheduler:
         plan.groups = grouped(copies, body)
         if plan.groups:
             plan.buffers, plan.early = self._buffers(plan)
+            if plan.buffers == 2 and self.ctx.capabilities.extra.get(BY_LANE) and constant(self.function, loop.operands[2]):
+                plan.rounds = 2
         elif REGISTER_TILES in attributes:
             tiles = min(loop.int_attr(REGISTER_TILES), stages - 2)
             plan.staged = self.stageable(plan) if tiles > 0 else []
             if plan.staged:
                 plan.registers = [c for c in plan.registers if not any(c.load is s.load for s in plan.staged)]
-                plan.distance, plan.buffers = tiles + 1, 2
+                plan.distance, plan.buffers, plan.rounds = tiles + 1, 2, 2
         return plan if plan.groups or plan.registers or plan.staged else None
 
     def stageable(self, plan: LoopPlan) -> list[PipelinedLoad]:

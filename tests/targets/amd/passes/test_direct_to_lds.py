@@ -11,7 +11,8 @@ import tilewright
 import tilewright.language as tl
 from tilewright.dialects.errors import TilewrightError
 from tilewright.targets.amd import async_marks, lower_buffer_ops
-from tilewright.targets.amd.isa.errors import SimulationError
+from tilewright.targets.amd.isa.errors import LdsRace, SimulationError
+from tilewright.targets.amd.simulate import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +106,8 @@ def test_the_loop_neither_stores_to_lds_nor_waits_for_all_loads():
 def test_the_loop_asks_once_whether_there_is_more():
     """Of two stages the next is 1 - this one, and ``k < K`` says that an iteration exists: nothing is chosen in the loop."""
     _, _, kernel = product(96, num_stages=2)
-    assert not [line for line in loop_of(kernel.asm["amdgcn"]) if line.startswith(("s_cselect", "s_cmp_eq", "s_cmp_lt"))]
+    loop = loop_of(kernel.asm["amdgcn"])
+    assert not [line for line in loop if line.startswith(("s_cselect", "s_cmp_eq"))] and sum(line.startswith("s_cmp") for line in loop) == 1
 
 
 @pytest.mark.parametrize("dtype, k_block", [(np.float16, 64), (np.float32, 32)])
@@ -150,6 +152,20 @@ def test_a_wait_for_too_few_loads_is_caught(monkeypatch, no_cache):
     monkeypatch.setattr(lower_buffer_ops, "_fewest_in_a_group", lambda root, size: 4)
     with pytest.raises(SimulationError):
         product(224, num_stages=3, waves_per_eu=1)
+
+
+def test_every_barrier_of_both_rounds_counts():
+    """Of two buffers the loop's text is two rounds, each for a buffer of its own (``ttg.rounds``)."""
+    _, _, kernel = product(208, num_stages=2)
+    text = kernel.asm["amdgcn"]
+    assert "ttg.rounds = 2" in kernel.asm["ttgir"]
+    x, w = operands(208)
+    rounds = [b for b in re.split(r"^(?=\.LBB\d+_\d+:)", text, flags=re.M) if "v_mfma" in b]
+    assert [b.count("\ts_barrier") for b in rounds] == [1, 1]
+    for part in rounds:
+        with pytest.raises(LdsRace):
+            simulate(text.replace(part, part.replace("\ts_barrier", "\ts_nop 0")), (1,), [x, w, np.zeros((64, 64), np.float32), 208, 208, 64], num_warps=4,
+                     shared=kernel.metadata.shared)
 
 
 def test_without_marks_llvm_waits_for_all_loads(monkeypatch, no_cache):
