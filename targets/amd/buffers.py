@@ -43,13 +43,14 @@ class AtomicInstruction(NamedTuple):
 
 
 _INTEGER = {"add": "add", "and": "and", "or": "or", "xor": "xor", "max": "smax", "min": "smin", "umax": "umax", "umin": "umin"}
-# floating-point sums (ISA manuals, buffer instructions): type → beginnings of the archs' names
-_SUMS = {"f32": ("gfx9", "gfx11", "gfx12"), "f64": ("gfx9",), "f16": ("gfx9", "gfx12"), "bf16": ("gfx950", "gfx12")}
+# Floating-point sums: type → beginnings of the archs' names. Fewer than have the instructions: where LLVM would not take one for an atomicrmw either, adders
+# of fp32 flush denormals (gfx90a, gfx11), or what the host sees at the same time (fine-grained memory, scope "sys") may not be added to at all.
+_SUMS = {"f32": ("gfx942", "gfx950", "gfx12"), "f64": ("gfx942", "gfx950"), "f16": ("gfx942", "gfx950", "gfx12"), "bf16": ("gfx950", "gfx12")}
 
 
-def atomic_instruction(arch: str, kind: str, element: str) -> AtomicInstruction | None:
-    """The buffer instruction of ``arch`` for tt.atomic_rmw's ``kind``, or "cas", of an MLIR type; None where it has none."""
-    if kind == "fadd" and arch.startswith(_SUMS.get(element, ("none",))):
+def atomic_instruction(arch: str, kind: str, element: str, scope: str = "gpu") -> AtomicInstruction | None:
+    """The buffer instruction of ``arch`` for tt.atomic_rmw's ``kind``, or "cas", of an MLIR type and a scope; None where there is none to be taken."""
+    if kind == "fadd" and scope != "sys" and arch.startswith(_SUMS.get(element, ("none",))):
         return AtomicInstruction("fadd", 2 if element in ("f16", "bf16") else 1)
     if kind in ("xchg", "cas") and element in ("i32", "i64", "f32", "f64"):
         return AtomicInstruction("swap" if kind == "xchg" else "cmpswap", bits=True)

@@ -13,8 +13,7 @@ class AmdOptions:
     which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions (0: by the
     tile). kpack: 1 or 2, the instructions' k that a lane holds one after another, at least (operands are read 128 bits at a time in any
     case). enable_fp_fusion: a·b+c may become one rounding. buffer_ops: tiles may be loaded and stored by buffer instructions; a launch
-    whose arguments forbid it runs the version compiled with buffer_ops=False. buffer_atomics: atomics too, and floating-point sums then by the
-    memory's own adders (docs/amd.md says where these differ). async_copy: loads of dot operands may go to LDS
+    whose arguments forbid it runs the version compiled with buffer_ops=False. buffer_atomics: atomics too (docs/amd.md says which). async_copy: loads of dot operands may go to LDS
     directly (None: on gfx950, where a lane moves 16 bytes; True also on gfx942, where it moves 4). schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the products of a loop) and
     "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism, on waves of 64 lanes; no effect on 32). addresses_anew:
     loops with products compute their addresses in each iteration instead of holding them in registers; the compiler sets it where

@@ -130,9 +130,10 @@ class _Converter:
         """How many neighbours the arch's instruction takes at once. Raises Refused where it has none."""
         element = str(type_info(node.operands[1].type).element)
         kind = "cas" if node.name == "tt.atomic_cas" else node.str_attr("rmw_op")
-        found = atomic_instruction(self.ctx.arch, kind, element)
+        scope = node.str_attr("scope")
+        found = atomic_instruction(self.ctx.arch, kind, element, scope)
         if found is None:
-            raise Refused(f"{self.ctx.arch} has no buffer instruction for atomic {kind} of {element}")
+            raise Refused(f"{self.ctx.arch} has no buffer instruction for atomic {kind} of {element}, scope {scope}, that is exact in any memory")
         return found.elements
 
     def _flat(self, pointer: Any) -> Split | None:
