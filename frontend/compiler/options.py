@@ -108,11 +108,24 @@ def _count(name: str, value: Any) -> int:
     return int(value)
 
 
+def _fields_called(name: str) -> list[Any]:
+    """The option's field in a target that has it, where its type is the same on all targets."""
+    from tilewright.targets import registry
+
+    if name not in ("debug", "enable_fp_fusion", "sanitize_overflow"):
+        return []
+    return [f for f in dataclasses.fields(registry.get(registry.FALLBACK).options) if f.name == name]
+
+
 def check_portable(given: Mapping[str, Any]) -> None:
     """Options of a launch that no target compiles for (the interpreter's): each has to be one that some target has."""
     from tilewright.targets import registry
 
     for name, value in given.items():
+        for field in _fields_called(name):
+            _checked(field, value)
+        if name == "default_dot_input_precision":
+            _check_precision(value)
         if name in ("num_warps", "num_stages", "num_ctas"):
             _count(name, value)
         elif name not in NEUTRAL and name not in HINTS:

@@ -6,7 +6,6 @@ by a key of the arguments' kinds, and one call of the driver's launcher.
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
 import warnings
@@ -21,9 +20,9 @@ from tilewright.runtime.binder import make_binder, make_collector
 from tilewright.runtime.callables import JITCallable, KernelParam
 from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.driver import driver
-from tilewright.runtime.errors import ArgumentError, KernelCallError, LaunchSignatureError
+from tilewright.runtime.errors import ArgumentError, KernelCallError
 from tilewright.runtime.explain import choices, named, tell
-from tilewright.runtime.refusals import check_current, check_memory, unfit
+from tilewright.runtime.refusals import check_constexpr, check_current, check_listed, check_memory, unbound, unfit
 from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, shown
 from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, make_warm_launch, normalise_grid
 
@@ -309,10 +308,7 @@ class JITFunction(JITCallable, KernelInterface):
         return ran
 
     def _make_bind(self) -> Any:
-        for p in self.signature.parameters.values():
-            if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-                raise ArgumentError(f"{self.file}:{self.def_line}: {self.__name__} cannot be launched: parameters of a kernel are listed one by one, and "
-                                    f"{'*' if p.kind is p.VAR_POSITIONAL else '**'}{p.name} is not")
+        check_listed(self.fn, self.signature)
         self._collect = make_collector(self.__name__, self.params)
         self._bind = make_binder(self.__name__, self.params)
         return self._bind
@@ -336,8 +332,7 @@ class JITFunction(JITCallable, KernelInterface):
         try:
             bound, options = self._collect(*args, **kwargs)
         except TypeError as mismatch:
-            text = str(mismatch).removeprefix(f"{self.__name__}() ")
-            return LaunchSignatureError(f"{self.__name__}: {text}; its parameters are {', '.join(self.arg_names)}")
+            return unbound(self.__name__, mismatch, self.arg_names)
         for p in self.params:
             try:
                 hash(constexpr_key(bound[p.name])) if p.is_constexpr else describe(bound[p.name], p.mode)
@@ -380,9 +375,10 @@ class JITFunction(JITCallable, KernelInterface):
             value = bound[p.name]
             if p.is_constexpr:
                 value = constexpr_value(value)
-                if hasattr(value, "data_ptr") or hasattr(value, "__array_interface__"):
-                    raise ArgumentError(f"argument {p.name!r} of {self.__name__}: it is declared tl.constexpr, a value known while compiling; "
-                                        f"found an array ({type(value).__module__}.{type(value).__qualname__})")
+                try:
+                    check_constexpr(value)
+                except ArgumentError as reason:
+                    raise ArgumentError(f"argument {p.name!r} of {self.__name__}: {reason}") from None
                 signature[p.name] = "constexpr"
                 constants[(p.num,)] = value
                 continue

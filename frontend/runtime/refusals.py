@@ -5,13 +5,14 @@ These run on first launches, and where a warm one went wrong; ``warm_launch`` sa
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.runtime.arguments import MockTensor
-from tilewright.runtime.errors import ArgumentError, DeviceMismatchError
-from tilewright.runtime.specialize import device_index, is_torch_tensor, shown
+from tilewright.runtime.errors import ArgumentError, DeviceMismatchError, LaunchSignatureError
+from tilewright.runtime.specialize import constexpr_value, describe, device_index, is_torch_tensor, shown
 
 LARGEST = {"fp16": 65504.0, "fp32": 3.4028234663852886e38}
 _BEYOND = {"fp16": 65520.0, "fp32": 3.4028235677973366e38}  # half a step further: what is less rounds to the largest
@@ -39,6 +40,8 @@ def check_memory(kernel: str, arguments: Mapping[str, Any], constexprs: Containe
                 raise ArgumentError(f"argument {where!r} of {kernel} is {shown(array)}, which stands for an array in warmup(…) alone; launch with an array")
             if array.data_ptr() == 0:
                 every = False
+                if getattr(getattr(array, "device", None), "type", "") == "meta":
+                    raise ArgumentError(f"argument {where!r} of {kernel} lies on device 'meta', without elements in memory; pass a dense tensor")
                 if is_torch_tensor(type(array)) and array.numel():
                     raise ArgumentError(f"argument {where!r} of {kernel} has {array.numel()} elements and no memory: its storage was freed "
                                         "(untyped_storage().resize_(0), as sharded training does between uses); bring it back before the launch")
@@ -62,6 +65,42 @@ def check_current(kernel: str, device: int, arguments: Mapping[str, Any]) -> boo
         raise DeviceMismatchError(f"the arrays of {kernel} lie on {kind or 'device'}:{index}, and the current device, on which it would run, is {device}; "
                                   f"{how}, or move them")
     return True
+
+
+def check_listed(fn: Any, signature: inspect.Signature) -> None:
+    """Raise ArgumentError where a kernel that is launched has a parameter that stands for several."""
+    for p in signature.parameters.values():
+        if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise ArgumentError(f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}: {fn.__name__} cannot be launched: parameters of a kernel are listed "
+                                f"one by one, and {'*' if p.kind is p.VAR_POSITIONAL else '**'}{p.name} is not")
+
+
+def unbound(kernel: str, mismatch: TypeError, names: Sequence[str]) -> LaunchSignatureError:
+    """What Python says of arguments that do not fit the parameters."""
+    text = str(mismatch).removeprefix(f"{kernel}() ")
+    return LaunchSignatureError(f"{kernel}: {text}; its parameters are {', '.join(names)}")
+
+
+def check_arguments(kernel: str, params: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for what is no kernel argument, as binding does for compiled kernels."""
+    for name, p in params.items():
+        value = arguments[name]
+        try:
+            if p.is_constexpr:
+                check_constexpr(constexpr_value(value))
+                continue
+            facts = describe(value, p.mode)
+        except ArgumentError as reason:
+            raise ArgumentError(f"argument {name!r} of {kernel}: {reason}") from None
+        scalar = isinstance(facts.type, str) and facts.type != "constexpr" and not facts.type.startswith("*")
+        why = misfit(p.annotation_type if scalar and p.annotation_type else facts.type, value)
+        if why:
+            raise ArgumentError(f"argument {name!r} of {kernel}: {why}")
+
+
+def check_constexpr(value: Any) -> None:
+    if hasattr(value, "data_ptr") or hasattr(value, "__array_interface__"):
+        raise ArgumentError(f"it is declared tl.constexpr, a value known while compiling; found an array ({type(value).__module__}.{type(value).__qualname__})")
 
 
 def unfit(kernel: str, names: Sequence[str], types: Sequence[Any], arguments: Mapping[str, Any]) -> ArgumentError | None:

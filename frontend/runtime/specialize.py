@@ -323,7 +323,7 @@ def _classify(t: type, mode: int) -> Fast:
         return _float
     if t is type(None):
         return _none
-    if issubclass(t, constexpr) or issubclass(t, str) or hasattr(t, "cache_key"):
+    if issubclass(t, constexpr) or issubclass(t, str) or hasattr(t, "cache_key") or hasattr(t, "__interprets__"):
         return _constexpr
     if issubclass(t, tuple):
         return _tuple(mode)

@@ -106,7 +106,7 @@ def test_equal_addresses_of_an_atomic_see_each_other():
 
 def test_unknown_argument_kind():
     kernel = interpreted("def kernel(p):\n    tl.store(p, 1)\n")
-    with pytest.raises(ArgumentError, match="is a dict"):
+    with pytest.raises(ArgumentError, match="a builtins.dict is no kernel argument"):
         kernel[(1,)]({})
 
 
