@@ -193,13 +193,50 @@ def check_threads() -> None:
 
 
 def check_devices() -> None:
-    """Launches go to the current device; the code is loaded on each."""
+    """Launches go to the current device, on its current stream, with code that is loaded on each; arrays of another device, or of two, are refused
+    before anything runs, cold and warm, and so are descriptors of them."""
     need_device(2)
-    for index in (0, 1, 0):
-        with torch.cuda.device(index):
-            x = torch.zeros(N, device=f"cuda:{index}")
-            add_one[grid](x, N, BLOCK=1024)
-            expect(x, 1, f"device {index}")
+    before = torch.cuda.current_device()
+    kernel = triton.JITFunction(add_one.fn)
+    arrays = [torch.zeros(N, device=f"cuda:{index}") for index in (0, 1)]
+    count = 0
+    for _ in range(3):
+        for index in (0, 1, 0):
+            with torch.cuda.device(index):
+                kernel[grid](arrays[index], N, BLOCK=1024)
+                stream = torch.cuda.Stream()  # of this device
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    slow_add[grid](arrays[index], N, 20, BLOCK=1024)
+                torch.cuda.current_stream().wait_stream(stream)
+                try:
+                    kernel[grid](arrays[1 - index], N, BLOCK=1024)
+                except triton.runtime.errors.DeviceMismatchError as error:
+                    assert f"with torch.cuda.device({1 - index}):" in str(error), error
+                else:
+                    raise AssertionError(f"an array of device {1 - index} was taken on device {index}")
+            count += index == 0
+    for index in (0, 1):
+        torch.cuda.synchronize(index)
+        launches = count if index == 0 else 3
+        low, high = float(arrays[index].min()), float(arrays[index].max())
+        assert (low, high) == (launches * 21.0, launches * 21.0), f"device {index}: from {low} to {high}, not all {launches * 21}"
+    assert torch.cuda.current_device() == before
+    a, b = (torch.zeros(512, 512, device=f"cuda:{index}").half() for index in (0, 1))
+    config = {"BM": 128, "BN": 128, "BK": 64}
+    for _ in range(2):
+        try:
+            matmul[(4, 4)](a, b, a, 512, 512, 512, **config)
+        except triton.runtime.errors.DeviceMismatchError as error:
+            assert "argument 'b' of matmul lies on cuda:1, and 'a' on cuda:0" in str(error), error
+        else:
+            raise AssertionError("arrays of two devices were taken")
+        matmul[(4, 4)](a, a, torch.empty_like(a), 512, 512, 512, **config)
+    with torch.cuda.device(1):  # the version with tensor maps makes them for this device
+        x, y, c = (torch.randn(512, 512, device="cuda:1").half() for _ in range(3))
+        for _ in range(2):
+            matmul[(4, 4)](x, y, c, 512, 512, 512, **config)
+        testing.assert_close(c.float(), x.float() @ y.float(), atol=0.2, rtol=1e-2)
 
 
 def check_fork() -> None:
