@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.dialects.passes import lazy_pass, tt_passes
+from tilewright.dialects.passes import lazy_pass, shared_pass, tt_passes
 from tilewright.dialects.pipeline import PassContext, Pipeline, Stage
 
 _PASSES = "tilewright.targets.cpu.passes"
@@ -13,7 +13,7 @@ _PASSES = "tilewright.targets.cpu.passes"
 def pipeline(arch: str, options: Any) -> Pipeline:
     """Stages ttir, loops (scf and vector), llir (LLVM IR after O3), asm (text), obj."""
     return Pipeline((
-        Stage("ttir", tt_passes()),
+        Stage("ttir", (*tt_passes(), shared_pass("share_exponentials"))),
         Stage("loops", (lazy_pass("tiles_to_loops", f"{_PASSES}.tiles_to_loops:run"),)),
         Stage("llir", (lazy_pass("convert_to_llvm", f"{_PASSES}.convert_to_llvm:run"),), _to_llvm_ir, is_source=False),
         Stage("asm", (), _to_asm, is_source=False),

@@ -124,3 +124,15 @@ def test_the_bits_are_the_same_without_contraction():
     (new, one), (old, two) = _bits(lambda p: p, False), _bits(lambda p: p.remove("share_exponentials"), False)
     assert (one, two) == (1, 2) and np.isnan(old).any() and not np.isnan(old).all()
     assert np.array_equal(np.isnan(new), np.isnan(old)) and np.array_equal(new[~np.isnan(new)].view(np.uint32), old[~np.isnan(old)].view(np.uint32))
+
+
+@pytest.mark.parametrize("target", ["nvidia:sm_90a", "cpu"])
+def test_what_targets_make_of_a_running_sum(target):
+    selection = registry.parse(target)
+    options = selection.plugin.options()
+    with mlir_context():
+        load_target(selection.plugin)
+        ctx = pass_context(selection, options, "running_sums")
+        module = ASTSource(running_sums, {"x": "*fp32", "y": "*fp32"}, {"N": 1024}).make_module(selection, options)
+        run_passes(module, selection.plugin.pipeline(selection.arch, options).stages[0].passes, ctx)
+        assert exponentials(str(module)) == 1
