@@ -11,6 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
+from tilewright.dialects.errors import TypeMismatchError
+
 KINDS = ("i", "u", "f", "p")  # signed, unsigned, a float (its bits those of a float64), a pointer
 
 
@@ -19,6 +21,13 @@ def prefix_text(prefix: str, has_values: bool) -> str:
     if has_values:
         prefix = prefix.removesuffix(" ").removesuffix(":") + ": "
     return prefix if prefix in ("", ": ") or prefix.startswith(" ") else f" {prefix}"
+
+
+def check_element(element: str, as_hex: bool) -> None:
+    """Raise TypeMismatchError for elements (an MLIR type's text) that lowerings would misprint: of floats they print f32 and f64, in decimal."""
+    if element.startswith(("f", "bf")) and (as_hex or element not in ("f32", "f64")):
+        raise TypeMismatchError(f"tt.print takes integers, pointers, f32 and f64, and in hexadecimal no floats; found {element}. tl.device_print casts "
+                                "others to f32, and in hexadecimal takes their bits (tt.bitcast): do the same in IR text")
 
 
 def operand_text(prefix: str, number: int, count: int) -> str:

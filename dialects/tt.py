@@ -649,7 +649,9 @@ class AssumeOp(TT.Operation, name="assume"):
 
 @several_types
 class PrintOp(TT.Operation, name="print"):
-    """Print ``prefix`` and the values from each program; ``is_signed`` is array<i32>, one a value."""
+    """Print ``prefix`` and the values from each program, each element once (dialects/prints.py); ``is_signed`` is array<i32>, one a value.
+
+    Values are integers, pointers, f32 or f64, and no floats with ``hex``."""
 
     prefix: StringAttr
     hex: BoolAttr

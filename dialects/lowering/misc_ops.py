@@ -11,7 +11,7 @@ from tilewright.dialects.lowering.context import READ_ANEW
 from tilewright.dialects.lowering.elementwise import map_registers
 from tilewright.dialects.lowering.hooks import PrintedValues
 from tilewright.dialects.lowering.registry import lowers
-from tilewright.dialects.prints import operand_text
+from tilewright.dialects.prints import check_element, operand_text
 
 
 def _integer(op: Any, name: str) -> int:
@@ -139,6 +139,7 @@ def lower_print(ctx: Any, op: Any) -> None:
         return
     signs = list(ir.DenseI32ArrayAttr(op.attributes["is_signed"]))
     for k, (value, signed) in enumerate(zip(op.operands, signs)):
+        check_element(str(ctx.element_type(value)), as_hex)
         text, registers, owner = operand_text(prefix, k, len(signs)), ctx.get(value), first
         if isinstance(value.type, ir.RankedTensorType):
             layout = ctx.layout_of(value)

@@ -14,7 +14,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.errors import CompilationError, UnsupportedOnTargetError
 from tilewright.dialects.pass_runner import error_at, place_of
-from tilewright.dialects.prints import operand_text
+from tilewright.dialects.prints import check_element, operand_text
 from tilewright.targets.cpu.loop_builder import VECTOR_LANES, LoopBuilder
 from tilewright.targets.cpu.lower_elementwise import compute_type, element_of, emit, from_storage, to_storage
 from tilewright.targets.cpu.tiles import Arena, Buffer, Lazy, Tile, fill, materialise, width
@@ -344,6 +344,7 @@ def print_(lo: TileLowering, op: Any) -> list[Any]:
     for k, (value, signed) in enumerate(zip(op.operands, signs)):
         held = lo.env[value]
         element = element_of(value.type)
+        check_element(str(element), as_hex)
         shape = tuple(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else ()
         tile = held if isinstance(held, Tile) else Lazy(lo.b, [1], element, lambda _index, _n, h=held: h)  # type: ignore[misc]
         buffer = lo.arena.take(tile.shape, element, wide=True)

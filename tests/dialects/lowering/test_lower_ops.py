@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from lowering_harness import LAYOUTS, Text, blocked, ptr, slice_of, tensor
 
-from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError
+from tilewright.dialects.errors import InternalCompilerError, TypeMismatchError, UnsupportedOnTargetError
 
 E = blocked([4], [32], [4], [0])
 N = 512
@@ -446,6 +446,15 @@ def test_printing_without_a_hook_is_refused():
     t("tt.print", "%n", "i32", None, 'prefix = "n", hex = false, is_signed = array<i32: 1>, '
       "operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>")
     with pytest.raises(UnsupportedOnTargetError, match="device_print is not supported on this target"):
+        t.kernel()
+
+
+@pytest.mark.parametrize("element, as_hex", [("bf16", "false"), ("f16", "false"), ("f8E5M2", "false"), ("f32", "true")])
+def test_floats_that_would_be_misprinted_are_refused(element, as_hex):
+    t = Text(f"%n: {element}")
+    t("tt.print", "%n", element, None, f'prefix = "n", hex = {as_hex}, is_signed = array<i32: 0>, '
+      "operandSegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>")
+    with pytest.raises(TypeMismatchError, match=f"found {element}"):
         t.kernel()
 
 
