@@ -24,7 +24,8 @@ def run(arch, cases, *files):
     return int(re.search(r"(\d+) passed", done.stdout)[1])
 
 
-@pytest.mark.parametrize("arch, cases, files, least", [("gfx942", 1, ("control", "dot", "random_kernels", "tiles"), 12), ("gfx1100", 1, ("descriptors", "elementwise", "memory"), 20)])
+@pytest.mark.parametrize("arch, cases, files, least", [("gfx942", 1, ("control", "dot", "random_kernels", "tiles"), 12), ("gfx1100", 1, ("descriptors", "elementwise", "memory"), 20),
+                                                       ("gfx950", 1, ("dot_scaled_tiles",), 7)])
 def test_sample(arch, cases, files, least):
     assert run(arch, cases, *files) >= least
 
@@ -39,6 +40,6 @@ OTHERS = sorted({f.stem.removeprefix("test_") for f in SUITE.glob("test_*.py")} 
     # of the later arch of each wave size what differs there: CI's time is short
     *((arch, file, *sample) for arch in ("gfx942", "gfx950", "gfx1100", "gfx1201") for file, sample in SAMPLES.items()
       if arch in ("gfx942", "gfx1100") or file in ("dot", "tiles", "descriptors")),
-    *((("gfx942", "gfx1100")[k % 2], file, 1, 1) for k, file in enumerate(OTHERS))])
+    ("gfx950", "dot_scaled_tiles", 4, 16), *((("gfx942", "gfx1100")[k % 2], file, 1, 1) for k, file in enumerate(OTHERS))])
 def test_larger_sample(arch, file, cases, least):
     assert run(arch, cases, file) >= least
