@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Array = Any
 
 MOST_WAVES = 2048  # whose clocks are kept for each other
+_HELD = 1 << 22  # lanes whose reads of a buffer that nobody wrote are noted without being looked at
 _FEW = 16  # lanes of an atomic that are looked at one by one
 # one access as an int64, 0: none
 _CLOCK, _WAVE, _LATE = np.int64(43), np.int64(20), np.int64(1 << 42)  # late: in flight at a barrier whose waves see it nevertheless
@@ -44,6 +45,8 @@ class _Shadow:
         cells = -(-(buffer.end - buffer.first) // 16)
         self.writes, self.reads = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
         self.written = self.read = False
+        self.held: list[tuple[Any, ...]] = []  # reads before the first write: most buffers are never written
+        self.held_lanes = 0
 
     def cells(self, offsets: Array, size: int) -> Array:
         """Granules (accesses, granules of one), after splitting those that are larger than what is accessed."""
@@ -55,6 +58,18 @@ class _Shadow:
             self.granule = fine
         index = (offsets // self.granule)[:, None]
         return index + np.arange(size // self.granule) if size > self.granule else index
+
+
+    def note_read(self, cells: Array, stamp: Array) -> None:
+        # of copies the first wave's stays: it is the one that stores (numpy goes through views of negative strides forwards)
+        self.reads[np.ascontiguousarray(cells[::-1])] = np.ascontiguousarray(stamp[::-1])
+        self.read = True
+
+
+def _by_lane(each: Array, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> Array:
+    """The waves' stamps for their active lanes: int64 (lanes, 1)."""
+    rows = np.repeat(each, shape[1]) if mask is None else np.broadcast_to(each[:, None], shape)[mask]
+    return (rows if where is None else rows[where])[:, None]
 
 
 @dataclass(eq=False)
@@ -104,25 +119,36 @@ class GlobalRaces:
     # -- what memory calls, before it changes. offsets: of the active lanes, in ``buffer``; where: which of the active lanes they are, None for all
     def read(self, w: Waves, buffer: Buffer, offsets: Array, size: int, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> None:
         shadow = self._shadow(buffer)
+        each = self._wave_stamps(w)
+        if not shadow.written:
+            shadow.held.append((offsets, size, each, shape, None if mask is None else mask.copy(), where))
+            shadow.held_lanes += len(offsets)
+            if shadow.held_lanes > _HELD:
+                self._look_at_held(shadow)
+            return
         cells = shadow.cells(offsets, size)
-        stamp = self._stamps(w, shape, mask, where)[:, None]
-        if shadow.written:
-            old = shadow.writes[cells]
-            clash = self._unordered(old, stamp)
-            if clash is not None:
-                clash &= ~self._copies(cells, stamp, old)
-                if clash.any():
-                    raise self._race(shadow, cells, clash, stamp, old, "reads", "wrote")
-        # of copies the first wave's stays: it is the one that stores (numpy goes through views of negative strides forwards)
-        shadow.reads[np.ascontiguousarray(cells[::-1])] = np.ascontiguousarray(stamp[::-1])
-        shadow.read = True
+        stamp = _by_lane(each, shape, mask, where)
+        old = shadow.writes[cells]
+        clash = self._unordered(old, stamp)
+        if clash is not None:
+            clash &= ~self._copies(cells, stamp, old)
+            if clash.any():
+                raise self._race(shadow, cells, clash, stamp, old, "reads", "wrote")
+        shadow.note_read(cells, stamp)
+
+    def _look_at_held(self, shadow: _Shadow) -> None:
+        for offsets, size, each, shape, mask, where in shadow.held:
+            shadow.note_read(shadow.cells(offsets, size), _by_lane(each, shape, mask, where))
+        shadow.held, shadow.held_lanes = [], 0
 
     def write(self, w: Waves, buffer: Buffer, offsets: Array, size: int, shape: tuple[int, ...], mask: Array | None, where: Array | None,
               values: Sequence[Array]) -> Any:
         """``values``: dwords that are about to be stored. What it returns is for ``written``."""
         shadow = self._shadow(buffer)
+        if shadow.held:
+            self._look_at_held(shadow)
         cells = shadow.cells(offsets, size)
-        stamp = self._stamps(w, shape, mask, where)[:, None]
+        stamp = _by_lane(self._wave_stamps(w), shape, mask, where)
         for past, any_, how in ((shadow.writes, shadow.written, "wrote"), (shadow.reads, shadow.read, "read")):
             if not any_:
                 continue
@@ -230,14 +256,9 @@ class GlobalRaces:
             found = self._shadows[buffer.first] = _Shadow(buffer)
         return found
 
-    def _stamps(self, w: Waves, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> Array:
+    def _wave_stamps(self, w: Waves) -> Array:
         waves = np.asarray(w.wave_ids) + self.first
-        each = self.clock[waves] << _CLOCK | waves << _WAVE | np.int64(w.ins.index)
-        if mask is None:
-            rows = np.repeat(each, shape[1])
-        else:
-            rows = np.broadcast_to(each[:, None], shape)[mask]
-        return rows if where is None else rows[where]
+        return self.clock[waves] << _CLOCK | waves << _WAVE | np.int64(w.ins.index)
 
     def _group(self, stamps: Array) -> Array:
         return (stamps >> _WAVE & _WAVES) // self.per_group
