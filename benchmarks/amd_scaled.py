@@ -1,4 +1,4 @@
-"""gfx950's code of a microscaled matmul, under one compiler: instructions of the loop by kind, and resources. No GPU.
+"""gfx950's code of a microscaled matmul, under one compiler: instructions of one step of the loop by kind, and resources. No GPU.
 
     python benchmarks/amd_scaled.py tilewright            (or, with a Python that has it, triton)
 
@@ -40,7 +40,9 @@ def main() -> None:
         program = amd_cycles.parse(made["text"])
         loop = next(body for body in program.loops if any(amd_cycles.kind(c) == "matrix" for c in body))
         kinds = Counter(map(amd_cycles.kind, loop))
-        counts = [len(program.code), len(loop), *(kinds[kind] for kind in ("matrix", "valu", "salu", "lds", "global", "wait"))]
+        _, _, (m, n, k), warps, _ = CASES[name]
+        steps = kinds["matrix"] * warps // (m // 16 * (n // 16) * (k // 128))  # that the loop's body does
+        counts = [len(program.code), *(c // steps for c in (len(loop), *(kinds[kind] for kind in ("matrix", "valu", "salu", "lds", "global", "wait"))))]
         print("|", " | ".join(map(str, (name, *counts, program.resources["vgprs"], program.resources["spills"], made["shared"]))), "|")
 
 

@@ -109,7 +109,7 @@ def test_gathered_addresses_and_the_option_leave_them():
     assert "global_atomic_add" in off and "buffer_atomic" not in off and "buffer_load" in off
 
 
-@pytest.fixture(params=["gfx942", "gfx950", "gfx1100", "gfx1201"])
+@pytest.fixture(params=["gfx942", "gfx1201", *(pytest.param(a, marks=pytest.mark.nightly) for a in ("gfx950", "gfx1100"))])
 def arch(request, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_TARGET", f"amd:{request.param}:sim")
     return request.param
