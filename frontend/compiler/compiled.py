@@ -260,6 +260,23 @@ class CompiledKernel:
         signature = getattr(self.src, "signature", None)
         return run_time_names(signature) if isinstance(signature, Mapping) else []
 
+    @property
+    def written(self) -> frozenset[str]:
+        """Names of the run-time arguments that the kernel stores through, as far as its tt text tells; read when it is first asked for."""
+        found: frozenset[str] | None = self.__dict__.get("_written")
+        if found is None:
+            found = frozenset()
+            if "ttir" in self.asm:
+                from tilewright.dialects._mlir import ir
+                from tilewright.dialects.analysis.written_arguments import written_arguments
+                from tilewright.dialects.context import mlir_context
+
+                names = self.argument_names
+                with mlir_context():
+                    found = frozenset(names[i] for i in written_arguments(ir.Module.parse(self.asm["ttir"]), self.name) if i < len(names))
+            self._written = found
+        return found
+
     def explain(self) -> str:
         """What the compiler chose and why: the choices, what is checked and made at a launch, and of a variant why it ran."""
         names = self.argument_names

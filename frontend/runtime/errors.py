@@ -22,6 +22,10 @@ class DeviceMismatchError(ArgumentError):
     """The arrays of a launch lie on several devices, or on another than the current one."""
 
 
+class ReadOnlyArrayError(ArgumentError):
+    """A kernel stores through an argument that may not be written."""
+
+
 class GridError(ArgumentError, KeyError):
     """A grid function asks for what is no argument of the launch."""
 
@@ -50,5 +54,5 @@ PTXASError = AssemblerError  # Triton's name
 
 __all__ = [
     "ArgumentError", "AssemblerError", "AssemblerNotFoundError", "AutotunerError", "DeviceMismatchError", "DriverNotFoundError", "GridAttributeError", "GridError",
-    "HeuristicError", "KernelCallError", "LaunchSignatureError", "OutOfResources", "PTXASError", "TritonError",
+    "HeuristicError", "KernelCallError", "LaunchSignatureError", "OutOfResources", "PTXASError", "ReadOnlyArrayError", "TritonError",
 ]

@@ -123,6 +123,8 @@ class _Arguments:
                 owner = owner.base
             low, high = _byte_bounds(owner)
             self.memory.add(low, high - low)
+            if not array.flags.writeable:
+                self.memory.read_only.append((*_byte_bounds(array), name))
             address, element = array.__array_interface__["data"][0], array.dtype.name
         else:
             raise ArgumentError(f"argument {name!r} is a {type(value).__name__}; the interpreter takes torch tensors, numpy arrays, "

@@ -206,6 +206,7 @@ class Memory:
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.buffers: list[np.ndarray] = []  # bytes
+        self.read_only: list[tuple[int, int, str]] = []  # first byte, end and argument of arrays that may not be written
         self.bounds: tuple[np.ndarray, np.ndarray] | None = None  # of each buffer, where no buffer was added since
         self.watched = False  # whether changes are counted
         self.changes = 0
@@ -288,6 +289,10 @@ class Memory:
         raw = encode(chosen_values, name) if canonical(name) in _SMALL_FLOATS else chosen_values
         raw = np.ascontiguousarray(raw.astype(storage))
         index, offset = self._locate(flat[active], storage.itemsize)
+        for low, high, argument in self.read_only:
+            if ((flat[active] >= low) & (flat[active] < high)).any():
+                raise InterpreterError(f"argument {argument!r} is a read-only array, and the kernel stores through it; pass a copy, or make it writable "
+                                       "(array.flags.writeable = True)")
         whole = None if self.watched else self._elements(index, offset, storage)
         if whole is not None:
             whole[0][whole[1]] = raw

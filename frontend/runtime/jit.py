@@ -22,7 +22,15 @@ from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.driver import driver
 from tilewright.runtime.errors import ArgumentError, KernelCallError
 from tilewright.runtime.explain import choices, named, tell
-from tilewright.runtime.refusals import check_constexpr, check_current, check_listed, check_memory, unbound, unfit
+from tilewright.runtime.refusals import (
+    check_constexpr,
+    check_current,
+    check_listed,
+    check_memory,
+    check_writable,
+    unbound,
+    unfit,
+)
 from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, shown
 from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, make_warm_launch, normalise_grid
 
@@ -275,6 +283,7 @@ class JITFunction(JITCallable, KernelInterface):
         device = entry.current_device()
         whole = check_memory(self.__name__, bound, self._constexpr_names)
         placed = check_current(self.__name__, device, bound)
+        check_writable(self.__name__, entry.kernel, bound)
         handle = entry.handles.get(device)
         if handle is None:
             handle = entry.kernel.load(device)

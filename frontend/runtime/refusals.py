@@ -11,8 +11,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.runtime.arguments import MockTensor
-from tilewright.runtime.errors import ArgumentError, DeviceMismatchError, LaunchSignatureError
-from tilewright.runtime.specialize import constexpr_value, describe, device_index, is_torch_tensor, shown
+from tilewright.runtime.errors import ArgumentError, DeviceMismatchError, LaunchSignatureError, ReadOnlyArrayError
+from tilewright.runtime.specialize import constexpr_value, describe, device_index, is_read_only, is_torch_tensor, shown
 
 LARGEST = {"fp16": 65504.0, "fp32": 3.4028234663852886e38}
 _BEYOND = {"fp16": 65520.0, "fp32": 3.4028235677973366e38}  # half a step further: what is less rounds to the largest
@@ -46,6 +46,27 @@ def check_memory(kernel: str, arguments: Mapping[str, Any], constexprs: Containe
                     raise ArgumentError(f"argument {where!r} of {kernel} has {array.numel()} elements and no memory: its storage was freed "
                                         "(untyped_storage().resize_(0), as sharded training does between uses); bring it back before the launch")
     return every
+
+
+def _read_only(name: str, value: Any) -> Iterator[str]:
+    """Names of the read-only arrays in an argument, as ``CompiledKernel.argument_names`` has them."""
+    if isinstance(value, tuple):
+        for i, v in enumerate(value):
+            yield from _read_only(f"{name}[{i}]", v)
+    elif is_read_only(value.base if hasattr(value, "block_shape") else value):
+        yield name
+
+
+def check_writable(kernel: str, compiled: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise ReadOnlyArrayError where the kernel stores through an argument that may not be written. Of kernels without tt text nothing is known."""
+    found = [where for name, value in arguments.items() for where in _read_only(name, value)]
+    if not found:
+        return
+    written = compiled.written
+    for where in found:
+        if where in written:
+            raise ReadOnlyArrayError(f"argument {where!r} of {kernel} is a read-only array, and the kernel stores through it; pass a copy, or make it writable "
+                                     "(array.flags.writeable = True)")
 
 
 def check_current(kernel: str, device: int, arguments: Mapping[str, Any]) -> bool:

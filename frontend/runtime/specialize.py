@@ -141,10 +141,10 @@ def _numpy(aligned: bool) -> Fast:
 
     def handler_aligned(v: Any) -> tuple[Any, Any]:
         p = address(v)
-        return (v.dtype, "host", p & 15 == 0), p
+        return (v.dtype, "host" if v.flags.writeable else "read-only", p & 15 == 0), p
 
     def handler_plain(v: Any) -> tuple[Any, Any]:
-        return (v.dtype, "host"), address(v)
+        return (v.dtype, "host" if v.flags.writeable else "read-only"), address(v)
 
     return handler_aligned if aligned else handler_plain
 
@@ -152,7 +152,7 @@ def _numpy(aligned: bool) -> Fast:
 def _pointer(aligned: bool) -> Fast:
     def handler(v: Any) -> tuple[Any, Any]:
         element, device, p = pointer_facts(v)
-        return ("ptr", element, device, device_index(v), (aligned and p & 15 == 0) if p else None if aligned else "null"), p
+        return ("ptr", element, device, "read-only" if is_read_only(v) else device_index(v), (aligned and p & 15 == 0) if p else None if aligned else "null"), p
 
     return handler
 
@@ -382,6 +382,19 @@ def _from_interface(interface: Any, protocol: str, dtype: Any) -> tuple[str, str
             raise ArgumentError(f"elements of type {typestr} are not known to kernels; known are {', '.join(sorted(set(_TYPESTR.values())))}")
         name = element_name(dtype)
     return name, ARRAY_PROTOCOLS[protocol], interface["data"][0] or 0
+
+
+def is_read_only(v: Any) -> bool:
+    """Whether an array says that it may not be written, as numpy's do, and those with an array interface."""
+    if hasattr(v, "data_ptr"):
+        return False
+    from tilewright.targets.registry import ARRAY_PROTOCOLS
+
+    for protocol in ARRAY_PROTOCOLS:
+        interface = getattr(v, protocol, None)
+        if interface is not None:
+            return bool(interface["data"][1])
+    return False
 
 
 def device_index(v: Any) -> int | None:

@@ -21,9 +21,10 @@ from tilewright.compiler.source import ASTSource  # noqa: F401
 from tilewright.conformance.host_error_table import ENVIRONMENT, HOST, LAUNCHES
 from tilewright.dialects.errors import ArgumentError, TilewrightError
 from tilewright.runtime.compile_ahead import processes  # noqa: F401
-from tilewright.runtime.driver import driver  # noqa: F401
-from tilewright.runtime.errors import KernelCallError, LaunchSignatureError
-from tilewright.runtime.interpreter import InterpretedFunction
+from tilewright.runtime.driver import driver, driver_of
+from tilewright.runtime.errors import DeviceMismatchError, KernelCallError, LaunchSignatureError, ReadOnlyArrayError
+from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
+from tilewright.targets import registry
 from tilewright.targets.cpu.driver import num_threads  # noqa: F401
 from tilewright.targets.protocol import GPUTarget  # noqa: F401
 from tilewright.tools.ragged_tma import create_ragged_descriptor  # noqa: F401
@@ -260,6 +261,47 @@ def test_arguments_by_position_and_by_name_are_the_same_launch():
                 launch(a, 4, 8, 8)
 
 
+def _torch_like():
+    """A class that passes for torch's, of arrays on several devices: the machine of the tests has one device, and none that torch numbers."""
+    class Tensor(Placed):
+        is_cpu = True
+
+        def get_device(self):
+            return self.device.index
+
+        def numel(self):
+            return 64
+
+    Tensor.__module__ = "torch"
+    return Tensor
+
+
+def test_warm_launches_look_at_the_devices_of_their_arrays(monkeypatch):
+    """As with two devices: what is kept for arrays of one is not launched with those of the other, nor on the other."""
+    Tensor, current = _torch_like(), [0]
+    cpu = driver_of(registry.parse("cpu"))
+    monkeypatch.setattr(type(cpu), "current_device", lambda self: current[0])
+    kernel = fresh(two)
+    a, b = [Tensor(0), Tensor(0)], [Tensor(1), Tensor(1)]
+    for _ in range(3):
+        for index, (x, y) in enumerate((a, b)):
+            current[0] = index
+            kernel[(1,)](x, y)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "_run_cold", None)
+        for index, (x, y) in enumerate((a, b)):  # warm on both
+            current[0] = index
+            y.memory[0] = 5 + index
+            kernel[(1,)](x, y)
+            assert x.memory[0] == 5 + index
+    for index, here, there in ((0, a, b), (1, b, a)):
+        current[0] = index
+        for wrong in ((here[0], there[1]), (there[0], here[1]), there):
+            with pytest.raises(DeviceMismatchError, match=r"lies? on cpu:"):
+                kernel[(1,)](*wrong)
+        kernel[(1,)](*here)
+
+
 def test_a_freed_tensor_is_refused_after_launches_with_the_same_kind():
     kernel, a = fresh(add), torch.zeros(64)
     for _ in range(3):
@@ -270,6 +312,71 @@ def test_a_freed_tensor_is_refused_after_launches_with_the_same_kind():
             kernel[(1,)](a, 8, BLOCK=8)
     kernel[(1,)](torch.zeros(0), 0, BLOCK=8)  # nothing is read of it
     kernel[(0,)](a, 8, BLOCK=8)
+
+
+@triton.jit
+def gathered(x, y, z, n, SECOND: tl.constexpr):
+    """Reads x and z, writes y, through pointers that loops carry and that offsets are loaded for."""
+    i = tl.arange(0, 8)
+    a, b = x + i, y + i
+    for _ in range(n):
+        tl.store(b + tl.load(z + i), tl.load(a))
+        a += 8
+        b += 8
+    if SECOND:
+        tl.atomic_add(z, 1)
+
+
+@triton.jit
+def helper(p):
+    tl.store(p, 1.0)
+
+
+@triton.jit
+def calls(x, y, t, WHICH: tl.constexpr):
+    if WHICH == 0:
+        helper(x + 1)
+    elif WHICH == 1:
+        tl.store(t[1], tl.load(y))
+
+
+@triton.jit
+def described(d, e):
+    d.store([0], e.load([0]))
+
+
+def test_read_only_arrays_are_refused_where_the_kernel_stores_through_them():
+    def arrays(kind, frozen, n=16):
+        out = {name: np.zeros(n, np.int32 if name == "z" else np.float32) for name in kind}
+        for name in frozen:
+            out[name].flags.writeable = False
+        return out
+
+    for kernel, interpreted in ((gathered, False), (InterpretedFunction(gathered), True)):
+        for frozen, second, wrong in ((("x", "z"), False, None), (("y",), False, "y"), (("z",), True, "z"), (("x",), True, None), ((), True, None), (("y",), False, "y")):
+            given = arrays("xyz", frozen)
+            if wrong is None:
+                kernel[(1,)](*given.values(), 2, SECOND=second)
+                continue
+            with pytest.raises(InterpreterError if interpreted else ReadOnlyArrayError, match=f"argument '{wrong}'.* is a read-only array, and the kernel stores"):
+                kernel[(1,)](*given.values(), 2, SECOND=second)
+            assert not given[wrong].any()
+    for which, wrong in ((0, "x"), (1, r"t\[1\]"), (2, None)):
+        given = arrays("xyt", "xyt")
+        if wrong is None:
+            calls[(1,)](given["x"], given["y"], (1.0, given["t"]), WHICH=which)
+        else:
+            with pytest.raises(ReadOnlyArrayError, match=f"argument '{wrong}' of calls"):
+                calls[(1,)](given["x"], given["y"], (1.0, given["t"]), WHICH=which)
+    base = np.zeros(64 + 4, np.float32)
+    base = base[-base.ctypes.data % 16 // 4:][:64]
+    other = base.copy()
+    frozen, free = base[:64].view(), torch.zeros(64)
+    frozen.flags.writeable = False
+    described[(1,)](TensorDescriptor(free, [64], [1], [8]), TensorDescriptor(frozen, [64], [1], [8]))
+    with pytest.raises(ReadOnlyArrayError, match="argument 'd' of described"):
+        described[(1,)](TensorDescriptor(frozen, [64], [1], [8]), TensorDescriptor(free, [64], [1], [8]))
+    assert (base == other).all()
 
 
 def test_a_mistake_inside_a_users_function_stays_what_it_is():
