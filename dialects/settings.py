@@ -89,7 +89,7 @@ class Setting:
     """
 
     def __init__(self, name: str, read: Callable[[str], Any], default: Any, *, spelt: str = "", write: Callable[[Any], str] = str,
-                 check: Callable[[Any], None] | None = None, code: bool = False, without_effect: str = ""):
+                 check: Callable[[Any], Any] | None = None, code: bool = False, without_effect: str = ""):
         self.variables = (f"TILEWRIGHT_{name}", spelt or f"TRITON_{name}")
         self.read, self.write, self.default, self.check = read, write, default, check
         self.code, self.without_effect = code, without_effect

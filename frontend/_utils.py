@@ -27,7 +27,7 @@ def cdiv(x: int, y: int) -> int:
 @constexpr_function
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is at least n (1 for n below 2). Raises ArgumentError for what is no integer."""
-    if isinstance(n, (str, bytes)) or n is None or (isinstance(n, float) and not n.is_integer()):
+    if isinstance(n, (str, bytes)) or n is None or (isinstance(n, float) and n % 1 != 0):
         raise ArgumentError(f"next_power_of_2 takes an integer; found {n!r} ({type(n).__name__})")
     return 1 if n <= 1 else 1 << (int(n) - 1).bit_length()
 

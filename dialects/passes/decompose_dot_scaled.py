@@ -51,7 +51,7 @@ class _Rewriter:
         rest = list(node.operands[3:])
         self.scale_of = [rest.pop(0) if present[3 + i] else None for i in range(2)]
         self.formats = [node.str_attr("a_format"), node.str_attr("b_format")]
-        self.to = scaled.compute_format(*self.formats, scaled=any(s is not None for s in self.scale_of))
+        self.to = scaled.compute_format(self.formats[0], self.formats[1], any(s is not None for s in self.scale_of))
 
     # -- ops
     def op(self, name: str, element: Any, shape: Sequence[int], *operands: Any, **attributes: Any) -> Any:

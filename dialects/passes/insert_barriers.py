@@ -166,7 +166,7 @@ class RaceAnalysis:
         outer = self._numbers
         for arg, initial, yielded in zip(body.args[1:], loop.operands[3:], body.ops[-1].operands):
             number = first = self._number(initial)
-            seen = []
+            seen: list[int] = []
             while number is not None and len(seen) < len(rounds):
                 seen.append(number)
                 self._numbers = outer | {arg: number}

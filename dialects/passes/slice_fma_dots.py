@@ -6,7 +6,7 @@ Before: a ``tt.dot`` with a blocked accumulator whose operands are read whole fr
 looks for whole operands. Dots with an operand computed in registers stay as they are.
 
 Accumulators that no register file holds would be written to memory and read again for every slice, and take compilers minutes (128×128×64 fp32 by
-one warp: ptxas 90 s, LLVM for wave32 more): OutOfResources says what to do. Small dots of that kind compile in seconds, and are let through.
+one warp: 90 s and more): OutOfResources says what to do. Small dots of that kind compile in seconds, and are let through.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _plugin_stamp(plugin: Any, arch: str, options: Any) -> str:
     return known[1]
 
 
-def get_cache_key(src: Any, selection: registry.Selection, options: Any, ir_override: str | None = None) -> str:
+def get_cache_key(src: Any, selection: registry.Selection, options: Any, ir_override: str | os.PathLike[Any] | None = None) -> str:
     """The hex key of a compilation. ``ir_override``: the path of a user's code in place of a stage's."""
     plugin = selection.plugin
     parts = [FORMAT, compiler_stamp(), src.hash(), plugin.name, selection.arch]
@@ -170,7 +170,7 @@ def load_compiler(selection: registry.Selection) -> None:
         load_target(selection.plugin)
 
 
-def _read(path: str) -> bytes:
+def _read(path: str | os.PathLike[Any]) -> bytes:
     try:
         with open(path, "rb") as f:
             return f.read()
@@ -178,7 +178,7 @@ def _read(path: str) -> bytes:
         raise ArgumentError(f"ir_override: {path} cannot be read ({error.strerror})") from None
 
 
-def _replacements(selection: registry.Selection, options: Any, key: str, name: str, ir_override: str | None) -> Any:
+def _replacements(selection: registry.Selection, options: Any, key: str, name: str, ir_override: str | os.PathLike[Any] | None) -> Any:
     """``replace(stage, code) → a user's code or None`` for ``PassContext``, or None where there is none: the file ``ir_override``, whose ending
     names its stage, or those of the override folder's entry ``key`` (laid out as the dump folder's), where KERNEL_OVERRIDE is set."""
     stages = [s.name for s in selection.plugin.pipeline(selection.arch, options).stages]
@@ -187,7 +187,7 @@ def _replacements(selection: registry.Selection, options: Any, key: str, name: s
         ending = os.path.splitext(ir_override)[1].removeprefix(".")
         if ending not in stages:  # before the file is read for the key
             raise ArgumentError(f"ir_override is a file whose ending names a stage of target {selection}: {', '.join(stages)}; found {ir_override!r}")
-        found[ending] = ir_override
+        found[ending] = os.fspath(ir_override)
     else:
         folder = os.path.join(knobs.cache.override_dir, key)
         found = {s: path for s in stages if os.path.isfile(path := os.path.join(folder, f"{safe_name(name)}.{s}"))}

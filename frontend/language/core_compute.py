@@ -167,7 +167,7 @@ def dot_scaled(lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: A
     [N, K / 32]; float8e4nv ones, one for 16, go with e2m1, e4m3 and e5m2; None is 1.
 
     Each operand times its scale is rounded to bf16 (beside fp16: kept in fp32), which is exact for results from 2^-126 to below 2^128; products are exact and
-    added in fp32. ``fast_math`` takes a scale of 255 for infinity. Instructions that have scales (gfx950: tiles of e2m1, e4m3 and e5m2 that are multiples of
+    added in fp32. ``fast_math`` takes a scale of 255 for infinity. Instructions that have scales, where a target has them (tiles of e2m1, e4m3 and e5m2 that are multiples of
     16 × 16 × 128 or 32 × 32 × 64, with e8m0 scales) round nothing: beyond that range they give what the exact products do, and 255 is always NaN.
     ``out_dtype`` can only be float32.
 

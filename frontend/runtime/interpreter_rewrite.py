@@ -11,6 +11,7 @@ import inspect
 import textwrap
 import types
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from tilewright.compiler import names
@@ -189,7 +190,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Dict(self, node: ast.Dict) -> Any:
         self.generic_visit(node)
-        return self.rule(node, "dict", *(e for pair in zip(node.keys, node.values) for e in pair))  # type: ignore[misc]
+        return self.rule(node, "dict", *(e for pair in zip(node.keys, node.values) for e in pair))  # type: ignore[arg-type]  # a star-dict's key is None
 
     def visit_Slice(self, node: ast.Slice) -> Any:
         self.generic_visit(node)
@@ -322,7 +323,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> Any:
         one_name = isinstance(node.target, ast.Name)
-        changed = ast.Constant(tuple(sorted(_stored(node.body) - {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)})))
+        changed = _names(_stored(node.body) - {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)})
         node.iter = self.rule(node.iter, "iterate", self.visit(node.iter), ast.Constant(one_name), changed)
         first: list[ast.stmt] = []
         node.target = self.targets(node.target, first)
@@ -332,7 +333,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Any:
         read = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
         fixed = not _leaves(node.body) and not read & _stored(node.body)
-        spin, changed = self.temporary(node), ast.Constant(tuple(sorted(_stored(node.body))))
+        spin, changed = self.temporary(node), _names(_stored(node.body))
         node.test = self.rule(node.test, "again", self.visit(node.test), ast.Constant(fixed), ast.Name(spin, ast.Load()), changed)
         node.body = self.body(node.body)
         return [self.statement(node, ast.Assign([ast.Name(spin, ast.Store())], self.rule(node, "Spin"))), node]
@@ -405,7 +406,15 @@ def _rewritten(fn: Any) -> types.CodeType:
                 inner.end_lineno += first - 1  # type: ignore[attr-defined]
     made = _inside(compile(tree, code.co_filename, "exec"), _FUNCTION)
     assert made is not None
-    return made.replace(co_name=code.co_name, **({"co_qualname": code.co_qualname} if hasattr(code, "co_qualname") else {}))
+    named: dict[str, Any] = {"co_name": code.co_name}
+    if hasattr(code, "co_qualname"):  # since Python 3.11
+        named["co_qualname"] = code.co_qualname
+    return made.replace(**named)
+
+
+def _names(names: Iterable[str]) -> ast.Constant:
+    """A tuple of names in order, which compile() takes as a constant."""
+    return ast.Constant(tuple(sorted(names)))  # type: ignore[arg-type]
 
 
 def _inside(code: types.CodeType, name: str) -> types.CodeType | None:

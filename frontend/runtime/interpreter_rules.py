@@ -32,6 +32,7 @@ from tilewright.language.values import base_value, current_semantic, tensor
 from tilewright.language.values import tuple as tl_tuple
 from tilewright.runtime.interpreter_memory import InterpreterError
 
+Variables = dict[str, Any]  # by name; the class below has a method "dict"
 _PATIENCE = 1000  # rounds of a loop before its states are compared
 _WAITS = ("this loop would go round for ever: neither memory nor a variable changes any more. Programs are interpreted one after another, so that "
           "none may wait for a later one (compiled kernels may not either: targets start programs in any order)")
@@ -229,7 +230,7 @@ class Rules(PythonFunctions):
             if before:
                 self.carried(before, sys._getframe(1).f_locals, changed)
 
-    def carried(self, before: dict[str, Any], variables: dict[str, Any], changed: Sequence[str]) -> dict[str, Any]:
+    def carried(self, before: Variables, variables: Variables, changed: Sequence[str]) -> Variables:
         """The variables that a loop carries, as they are before it; where it has gone round, an error unless they have the same types."""
         if not before:
             return {name: self.to_tensor(variables[name]) for name in changed if name in variables}

@@ -104,7 +104,8 @@ class Machine:
         self.scratch_bytes = self.kernel.descriptor.get("private_segment_fixed_size", 0)
         self._groups_at_once = max(1, (max_waves or 4096 // self.lanes) // self.waves_per_group)
         self._max_blocks, self._check, self._prepare = max_blocks, check, prepare
-        self._check_global, self.global_races = check and check_global, None
+        self._check_global = check and check_global
+        self.global_races: GlobalRaces | None = None
         self._runs: Counter[int] = Counter()  # waves that ran a block
         self.waves_run, self.clock = 0, 0
         self.code_address = 0x0000_4000_0000_0000 + (id(code) & 0xFFFF_FFFF)  # nothing is read there
