@@ -69,3 +69,9 @@ def capabilities(arch: str) -> Capabilities:
                         extra={**({"why_decomposed": _why_decomposed} if name == "gfx950" else {}), "fed_rows": fed_rows(name),
                                "added_in_pairs": tuple(t for t in ("f16", "bf16") if atomic_instruction(name, "fadd", t)),
                                "shared_model": _SHARED[name], "operand_bits": 128, "operand_run_bits": 128 if facts.warp_size == 32 else 64})
+
+
+def features_of(arch: str) -> tuple[str, ...]:
+    """What LLVM is told of the architecture beyond its name: of gfx11 that halves of registers are none of their own, since it would move them one by one
+    where v_perm_b32 joins two at once."""
+    return ("-real-true16",) if arch.startswith("gfx11") else ()

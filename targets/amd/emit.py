@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewright.dialects.errors import AssemblerNotFoundError, InternalCompilerError
 from tilewright.targets.amd.assembler import compile_ir, has_inline_asm
+from tilewright.targets.amd.capabilities import features_of
 from tilewright.targets.amd.knobs import KNOBS
 
 TRIPLE = "amdgcn-amd-amdhsa"
@@ -29,8 +30,7 @@ def _target_machine(arch: str) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    # halves of registers as registers of their own make LLVM move them one by one where v_perm_b32 joins two at once
-    features = "-real-true16" if arch.startswith("gfx11") else ""
+    features = ",".join(features_of(arch))
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3, reloc="pic")
 
 

@@ -13,7 +13,7 @@ from tilewright.dialects.lowering.hooks import PrintedValues, TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp
 from tilewright.targets.amd import lower_reports
 from tilewright.targets.amd.buffers import waitcnt
-from tilewright.targets.amd.capabilities import capabilities
+from tilewright.targets.amd.capabilities import capabilities, features_of
 from tilewright.targets.amd.lower_bytes import pack_bytes
 from tilewright.targets.amd.lower_math import MATH
 from tilewright.targets.amd.lower_matrix_load import load_transposed
@@ -101,7 +101,11 @@ class AmdHooks(TargetHooks):
         self._barrier(b, {"llvm.mmra": self._cached("mmra", lambda: ir.Attribute.parse('#llvm.mmra_tag<"amdgpu-synchronize-as":"local">'))})
 
     def full_barrier(self, b: Any) -> None:
-        """Orders global memory as well, as tl.debug_barrier must."""
+        """Orders global memory as well, as tl.debug_barrier must. On gfx10 and gfx11 LLVM 22 drops the fence's wait for stores where a loop's first pass
+        has none to wait for, and has no intrinsic for it (see _finish_shared); as if barriers did not back off, it waits at all of the function's itself."""
+        if self.arch.startswith(("gfx10", "gfx11")):
+            features = ("-back-off-barrier", *features_of(self.arch))  # a function's own take the place of the target machine's
+            b.func.attributes["target_features"] = ir.Attribute.parse(f"#llvm.target_features<[{', '.join(map(repr, features))}]>".replace("'", '"'))
         self._barrier(b, {})
 
     @staticmethod

@@ -154,6 +154,42 @@ def test_stores_are_waited_for_before_a_barrier(arch):
         run(turn, arch, [x, y], change=lambda text: re.sub(STORE_WAITS[arch] + r"(?=(?:\n\t[^\n]*){0,3}\n\ts_barrier)", other, text), B=1024, BARRIER=True)
 
 
+@tilewright.jit
+def turns(x, y, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i)
+    for _ in range(n):
+        tl.store(y + i, v + 1)
+        tl.debug_barrier()
+        v = tl.load(y + B - 1 - i)
+        tl.debug_barrier()
+    tl.store(x + i, v)
+
+
+@tilewright.jit
+def rounds(x, y, n, B: tl.constexpr):
+    """The first round's barrier has no stores to wait for, the others' have."""
+    i = tl.arange(0, B)
+    v = tl.load(x + i)
+    for _ in range(n):
+        tl.debug_barrier()
+        w = tl.load(y + B - 1 - i)
+        tl.debug_barrier()
+        tl.store(y + i, w + v)
+
+
+def test_stores_of_the_round_before_are_waited_for(arch):
+    x, y = np.ones(1024, dtype=np.float32), np.arange(1024, dtype=np.float32)
+    run(rounds, arch, [x, y, 3], B=1024)
+    assert (y == np.arange(1024)[::-1] + 3).all()
+
+
+def test_stores_are_waited_for_in_a_loop(arch):
+    x, y = np.arange(1024, dtype=np.float32), np.zeros(1024, np.float32)
+    run(turns, arch, [x, y, 3], B=1024)
+    assert (x == np.arange(1024)[::-1] + 3).all()
+
+
 def parts(grid):
     x = np.arange(grid * 256, dtype=np.float32)
     out = np.zeros(256, np.float32)
