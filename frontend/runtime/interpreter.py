@@ -297,10 +297,10 @@ class InterpretedFunction:
             try:
                 grid = grid(GridArguments(given))
             except TypeError as error:
-                told = grid_function_error(error, grid)
-                if told is None:
+                refused = grid_function_error(error, grid)
+                if refused is None:
                     raise
-                raise told from None
+                raise refused from None
         gx, gy, gz = normalise_grid(grid)
         memory = Memory()
         arguments = _Arguments(memory)
