@@ -6,6 +6,7 @@ result has the methods of ``targets.protocol.Driver``. Pointers are addresses in
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -49,7 +50,11 @@ class SimulatedDriver:
         return 0
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        floats = [i for i, kind in enumerate(signature) if kind in ("fp32", "f32")]
+
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
+            for i in floats:  # as a device's launcher packs them: OverflowError for what is beyond
+                struct.pack("f", args[i])
             self.execute(handle, (gx, gy, gz), args)
 
         return launch

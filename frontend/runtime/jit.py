@@ -301,7 +301,7 @@ class JITFunction(JITCallable, KernelInterface):
             entry.launcher(x, y, z, entry.current_stream(device), handle, values)
         except LaunchRequest as request:
             ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(bound.values()))
-        except ArgumentError as error:
+        except (ArgumentError, OverflowError) as error:
             raise self._unfit(error, ran, bound) from None
         if record is not None:
             leave(record)
@@ -355,7 +355,7 @@ class JITFunction(JITCallable, KernelInterface):
                                      "values and text")
         return error
 
-    def _unfit(self, error: ArgumentError, kernel: Any, arguments: dict[str, Any]) -> ArgumentError:
+    def _unfit(self, error: Exception, kernel: Any, arguments: dict[str, Any]) -> Exception:
         """A launcher's refusal of the arguments, with the name of the one that does not fit where there is one."""
         given = {p.name: p.default if arguments[p.name] is MISSING else arguments[p.name] for p in self.params}
         return unfit(self.__name__, self.arg_names, kernel.types, given) or error

@@ -153,7 +153,7 @@ _BODY = """\
         _tw_launcher(_tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_handle, _tw_values)
     except _tw_LaunchRequest as _tw_request:
         _tw_kernel = _tw_kernel.answer(_tw_request, _tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_device, _tw_values, ({arguments}))
-    except _tw_ArgumentError as _tw_error:
+    except (_tw_ArgumentError, _tw_OverflowError) as _tw_error:
         raise _tw_self._unfit(_tw_error, _tw_kernel, {given}) from None
     _tw_driver.recent = _tw_self.last_launched = _tw_kernel
     return _tw_kernel
@@ -170,7 +170,7 @@ def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: d
     from tilewright.targets.protocol import LaunchRequest
 
     scope: dict[str, Any] = {"_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
-                             "_tw_RuntimeError": RuntimeError,
+                             "_tw_RuntimeError": RuntimeError, "_tw_OverflowError": OverflowError,
                              "_tw_grid_function_error": grid_function_error, "_tw_LaunchRequest": LaunchRequest, "_tw_GridArguments": GridArguments, "_tw_type": type, "_tw_int": int,
                              "_tw_tuple": tuple, "_tw_len": len, "_tw_callable": callable, "_tw_normalise": normalise_grid, "_tw_TypeError": TypeError, **{f"_tw_{k}": v for k, v in names.items()}}
     heads: list[str] = []
