@@ -54,7 +54,7 @@ class SimulatedDriver:
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
             for i in floats:  # as a device's launcher packs them: OverflowError for what is beyond
-                struct.pack("f", args[i])
+                struct.pack("=f", args[i])
             self.execute(handle, (gx, gy, gz), args)
 
         return launch
