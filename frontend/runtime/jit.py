@@ -298,9 +298,10 @@ class JITFunction(JITCallable, KernelInterface):
             record = ran.launch_metadata((x, y, z), entry.current_stream(device), *bound.values())
             enter(record)
         try:
-            entry.launcher(x, y, z, entry.current_stream(device), handle, values)
-        except LaunchRequest as request:
-            ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(bound.values()))
+            try:
+                entry.launcher(x, y, z, entry.current_stream(device), handle, values)
+            except LaunchRequest as request:
+                ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(bound.values()))
         except (ArgumentError, OverflowError) as error:
             raise self._unfit(error, ran, bound) from None
         if record is not None:

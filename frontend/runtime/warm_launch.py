@@ -150,9 +150,10 @@ _BODY = """\
         return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options, _tw_leading)
     _tw_values = ({values}) if _tw_pick is None else _tw_pick(({values}))
     try:
-        _tw_launcher(_tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_handle, _tw_values)
-    except _tw_LaunchRequest as _tw_request:
-        _tw_kernel = _tw_kernel.answer(_tw_request, _tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_device, _tw_values, ({arguments}))
+        try:
+            _tw_launcher(_tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_handle, _tw_values)
+        except _tw_LaunchRequest as _tw_request:
+            _tw_kernel = _tw_kernel.answer(_tw_request, _tw_x, _tw_y, _tw_z, _tw_stream_of(_tw_device), _tw_device, _tw_values, ({arguments}))
     except (_tw_ArgumentError, _tw_OverflowError) as _tw_error:
         raise _tw_self._unfit(_tw_error, _tw_kernel, {given}) from None
     _tw_driver.recent = _tw_self.last_launched = _tw_kernel
