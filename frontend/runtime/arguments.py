@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -103,20 +104,51 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     return TensorWrapper(base, dtype)
 
 
+def owner(array: Any) -> Any:
+    """The array whose memory a view, or a stand-in such as a TensorWrapper, reads: followed through ``base`` and ``_base`` while those are arrays."""
+    while not hasattr(array, "untyped_storage"):
+        inner = getattr(array, "base", None)
+        if inner is None:
+            inner = getattr(array, "_base", None)
+        if not any(hasattr(inner, name) for name in ("data_ptr", "__array_interface__", "__dlpack__")):  # a mapped file, bytes, None
+            break
+        array = inner
+    return array
+
+
 def storage(array: Any) -> tuple[int, int] | None:
     """First byte and end of the memory that an array belongs to, of which it may be a view; None where it does not say."""
-    from tilewright.runtime.specialize import pointer_facts
+    from tilewright.runtime.specialize import dlpack_layout, item_size, pointer_facts
 
+    array = owner(array)
     if hasattr(array, "untyped_storage"):
         memory = array.untyped_storage()
         return int(memory.data_ptr()), int(memory.data_ptr()) + int(memory.nbytes())
-    base = getattr(array, "base", None)
-    if base is not None:  # a view, or a TensorWrapper; of what is no array, such as a mapped file, nothing is known
-        return storage(base)
-    if not hasattr(array, "nbytes") or isinstance(array, memoryview):
-        return None
-    first = pointer_facts(array)[2]
-    return first, first + int(array.nbytes)
+    element, _, first = pointer_facts(array)
+    size = item_size(element)
+    shape, strides = getattr(array, "shape", None), getattr(array, "stride", None)
+    if not hasattr(array, "data_ptr") and hasattr(array, "__array_interface__"):
+        shape, strides = array.__array_interface__["shape"], array.__array_interface__.get("strides")
+        strides = _row_major(shape, size) if strides is None else strides
+    elif not hasattr(array, "data_ptr"):
+        shape, strides = dlpack_layout(array)
+        strides = _row_major(shape, size) if strides is None else [s * size for s in strides]
+    elif callable(strides):
+        strides = [s * size for s in strides()]
+    if shape is not None and strides is not None:
+        if 0 in tuple(shape):
+            return first, first
+        steps = [(n - 1) * s for n, s in zip(shape, strides)]
+        return first + sum(s for s in steps if s < 0), first + sum(s for s in steps if s > 0) + size
+    numel, nbytes = getattr(array, "numel", None), getattr(array, "nbytes", None)
+    if callable(numel):
+        return first, first + int(numel()) * size
+    return None if nbytes is None else (first, first + int(nbytes))
+
+
+def _row_major(shape: Any, size: int) -> list[int]:
+    """Strides in bytes of an array without gaps, whose elements have ``size`` bytes."""
+    return [size * math.prod(shape[i + 1:]) for i in range(len(shape))]
 
 
 def memory_of(arguments: Iterable[Any]) -> dict[int, tuple[int, int]]:

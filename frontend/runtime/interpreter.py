@@ -21,6 +21,7 @@ from tilewright.compiler.rules import is_static, static_value, wrap
 from tilewright.dialects.errors import ArgumentError, TilewrightError, TypeMismatchError, UnsupportedLanguageConstruct
 from tilewright.language import core as tl
 from tilewright.language.semantic import Semantic
+from tilewright.runtime.arguments import TensorWrapper, owner, storage
 from tilewright.runtime.binder import make_collector
 from tilewright.runtime.callables import KernelParam
 from tilewright.runtime.errors import KernelCallError
@@ -29,17 +30,10 @@ from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 from tilewright.runtime.interpreter_rewrite import OBJECT, RULES, code_of
 from tilewright.runtime.interpreter_scope import Scope, checked, placed
 from tilewright.runtime.refusals import check_arguments, check_listed, check_memory, unbound
-from tilewright.runtime.specialize import constexpr_value
+from tilewright.runtime.specialize import constexpr_value, is_read_only, pointer_facts
 from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, normalise_grid
 
 __all__ = ["InterpretedFunction", "InterpreterError"]
-
-_ELEMENT_NAMES = {
-    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "bool": "int1", "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
-    **{f"{u}int{n}": f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
-}
-
 
 class _Arguments:
     """Turns launch arguments into values of the language; owns the host copies of device tensors."""
@@ -100,38 +94,36 @@ class _Arguments:
         return tl.tensor_descriptor.template(kind).with_parts([base, *numbers])
 
     def _pointer(self, name: str, value: Any) -> Any:
-        value = getattr(value, "base", value) if hasattr(value, "base") and hasattr(value, "dtype") and not isinstance(value, np.ndarray) \
-            and hasattr(value.base, "data_ptr") and str(value.dtype) not in _ELEMENT_NAMES else value
-        if hasattr(value, "data_ptr") and hasattr(value, "untyped_storage"):
-            if value.device.type == "meta" or getattr(value, "is_sparse", False):
-                raise ArgumentError(f"argument {name!r} has no elements in memory (device {value.device}, layout {value.layout}); pass a dense tensor")
-            storage = value.untyped_storage()
-            if value.device.type != "cpu":
-                key = storage.data_ptr()
-                if key not in self.copies:
-                    self.copies[key] = (storage, storage.cpu())
-                storage = self.copies[key][1]
-            address = storage.data_ptr() + value.storage_offset() * value.element_size()
-            self.memory.add(storage.data_ptr(), storage.nbytes())
-            element = str(value.dtype).rsplit(".", 1)[-1]
-        elif hasattr(value, "__array_interface__"):
-            array = np.asarray(value)
-            if not array.dtype.isnative:
-                raise ArgumentError(f"argument {name!r}: the array's byte order ({array.dtype.str}) is not the machine's; convert it to native byte order")
-            owner = array
-            while isinstance(owner.base, np.ndarray):
-                owner = owner.base
-            low, high = _byte_bounds(owner)
-            self.memory.add(low, high - low)
-            if not array.flags.writeable:
-                self.memory.read_only.append((*_byte_bounds(array), name))
-            address, element = array.__array_interface__["data"][0], array.dtype.name
+        """The pointer that a compiled launch would pass, of whatever it takes for an array; its memory becomes reachable."""
+        try:
+            element, device, address = pointer_facts(value)
+        except ArgumentError as reason:
+            raise ArgumentError(f"argument {name!r}: {reason}") from None
+        array = owner(value)
+        if hasattr(array, "untyped_storage"):
+            if getattr(array, "is_sparse", False) or getattr(getattr(array, "device", None), "type", "") == "meta":
+                raise ArgumentError(f"argument {name!r} has no elements in memory (device {array.device}, layout {array.layout}); pass a dense tensor")
+            memory = array.untyped_storage()
+            low = memory.data_ptr()
+            if device not in (None, "cpu"):
+                if low not in self.copies:
+                    self.copies[low] = (memory, memory.cpu())
+                memory = self.copies[low][1]
+                address += memory.data_ptr() - low
+            self.memory.add(memory.data_ptr(), memory.nbytes())
         else:
-            raise ArgumentError(f"argument {name!r} is a {type(value).__name__}; the interpreter takes torch tensors, numpy arrays, "
-                                "numbers, tuples and None")
-        if element not in _ELEMENT_NAMES:
-            raise ArgumentError(f"argument {name!r} has elements of type {element}; allowed are {', '.join(_ELEMENT_NAMES)}")
-        pointer = tl.pointer_type(tl.dtype(_ELEMENT_NAMES[element]))
+            if device not in (None, "cpu"):
+                raise ArgumentError(f"argument {name!r}, a {type(value).__name__}, lies on {device} and has no untyped_storage() that the interpreter could "
+                                    "copy to the host; pass a torch tensor, or an array of the host")
+            span = storage(array)
+            if span is None:
+                raise ArgumentError(f"argument {name!r}, a {type(value).__name__}, tells an address and not how much memory lies there, and the interpreter "
+                                    "checks every address; give the class untyped_storage(), shape and stride(), numel() or nbytes")
+            self.memory.add(span[0], span[1] - span[0])
+            if is_read_only(value):
+                part = value.base if isinstance(value, TensorWrapper) else value
+                self.memory.read_only.append((*_byte_bounds(np.asarray(part)), name))
+        pointer = tl.pointer_type(tl.str_to_ty(element))
         return tl.tensor(Cell(np.uint64(address), pointer), pointer)
 
     def write_back(self) -> None:

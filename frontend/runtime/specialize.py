@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language.const import constexpr
+from tilewright.runtime.arguments import TensorWrapper
 
 ALIGNMENT = 16
 
@@ -39,7 +40,10 @@ def element_name(dtype: Any) -> str:
     """Signature name ("fp32", "i8") of a dtype of torch, numpy, ml_dtypes or tl. Raises ArgumentError for one that kernels do not have."""
     found = _element_names.get(dtype)
     if found is None:
-        text = getattr(dtype, "name", None) if not isinstance(dtype, str) else dtype
+        if isinstance(dtype, type):  # numpy's and ml_dtypes' classes of scalars stand for their dtypes
+            text = dtype.__name__.rstrip("_") if _is_numpy_scalar(dtype) else None
+        else:
+            text = getattr(dtype, "name", None) if not isinstance(dtype, str) else dtype
         text = text if isinstance(text, str) else str(dtype).rsplit(".", 1)[-1]
         found = _ELEMENT_NAMES.get(text)
         if found is None or getattr(dtype, "isnative", True) is False:
@@ -239,7 +243,11 @@ _item_sizes: dict[Any, int] = {}  # dtype object, or signature name → bytes, a
 
 def _item_size(kind: tuple[Any, ...]) -> int:
     """Bytes of the elements of an array whose key is ``kind``."""
-    dtype = kind[1] if kind[0] == "ptr" else kind[0]
+    return item_size(kind[1] if kind[0] == "ptr" else kind[0])
+
+
+def item_size(dtype: Any) -> int:
+    """Bytes of an element of a dtype, or of a signature's name for one."""
     found = _item_sizes.get(dtype)
     if found is None:
         from tilewright.language.dtypes import str_to_ty
@@ -355,13 +363,26 @@ class _DLTensor(ctypes.Structure):
 _DL_CODES = {0: "i", 1: "u", 2: "fp", 4: "bf", 6: "i"}
 
 
+def _dlpack_tensor(capsule: Any) -> _DLTensor:
+    """What a capsule holds; the capsule's own destructor frees it."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return _DLTensor.from_address(get(capsule, b"dltensor"))
+
+
+def dlpack_layout(v: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """(sizes, strides in elements) of an array that offers DLPack; None for strides where there are no gaps."""
+    capsule = v.__dlpack__()
+    tensor = _dlpack_tensor(capsule)
+    sizes = tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.shape)) if tensor.ndim else ()
+    return sizes, tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.strides)) if tensor.strides else None
+
+
 def _from_dlpack(v: Any) -> tuple[str, str | None, int]:
     from tilewright.targets.registry import DLPACK_DEVICE_TYPES
 
     capsule = v.__dlpack__()
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(get(capsule, b"dltensor"))  # the capsule's own destructor frees it
+    tensor = _dlpack_tensor(capsule)
     name = f"{_DL_CODES.get(tensor.code, '?')}{tensor.bits}"
     if tensor.code == 6:
         name = "i1"
@@ -386,6 +407,8 @@ def _from_interface(interface: Any, protocol: str, dtype: Any) -> tuple[str, str
 
 def is_read_only(v: Any) -> bool:
     """Whether an array says that it may not be written, as numpy's do, and those with an array interface."""
+    if isinstance(v, TensorWrapper):
+        return is_read_only(v.base)
     if hasattr(v, "data_ptr"):
         return False
     from tilewright.targets.registry import ARRAY_PROTOCOLS
