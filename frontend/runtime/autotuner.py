@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import hashlib
 import inspect
-import json
 import os
 import threading
 import time
@@ -468,6 +466,8 @@ class Autotuner(KernelInterface):
     def _path(self, key: tuple[Any, ...], candidates: Sequence[Config]) -> str | None:
         if not (self.cache_results or knobs.autotuning.cache) or any(c.pre_hook is not None for c in candidates):
             return None
+        import hashlib
+
         from tilewright.runtime.cache import cache_dir, compiler_stamp
         from tilewright.runtime.driver import driver
 
@@ -482,6 +482,8 @@ class Autotuner(KernelInterface):
         path = self._path(key, candidates)
         if path is None:
             return None
+        import json
+
         try:
             with open(path, encoding="utf-8") as f:
                 kept = json.load(f)
@@ -496,6 +498,8 @@ class Autotuner(KernelInterface):
         path = self._path(key, candidates)
         if path is None:
             return
+        import json
+
         kept = {"best": candidates.index(best), "timings": [[candidates.index(c), str(c), list(t)] for c, t in timings.items()]}
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)

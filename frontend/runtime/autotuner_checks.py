@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,8 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "pre_hook", "ir_ove
 
 def meant(name: Any, known: Iterable[str]) -> str:
     """" (did you mean …?)", or nothing."""
+    import difflib  # for errors alone
+
     near = difflib.get_close_matches(name, list(known), 1) if isinstance(name, str) else []
     return f" (did you mean {near[0]}?)" if near else ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import re
 import textwrap
@@ -177,6 +176,8 @@ class JITCallable:
                 uses += use.value._all_uses({id(self)})
         self._checks = [(*u.place, u.value) for u in uses if u.place is not None]
         self._slow_checks = [u for u in uses if u.place is None]
+        import hashlib  # loads OpenSSL: with the first kernel, not with Tilewright
+
         self.hash = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _all_uses(self, seen: set[int]) -> list[dependencies.Use]:

@@ -7,7 +7,6 @@ variable of an enclosing function. Compiler functions (``tl.*``) are covered by 
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import types
 from collections.abc import Callable
@@ -62,6 +61,8 @@ def stable_text(value: Any) -> str:
     function = getattr(value, "fn", value)
     code = getattr(function, "__code__", None)
     if code is not None:
+        import hashlib  # loads OpenSSL: with the first kernel, not with Tilewright
+
         body = hashlib.sha256(_code_text(code).encode()).hexdigest()
         kept = [*(getattr(function, "__defaults__", None) or ()), *(_contents(cell) for cell in getattr(function, "__closure__", None) or ())]
         kept_text = [stable_text(v) for v in kept if v is None or isinstance(v, (bool, int, float, str, tuple, constexpr, dtype))]

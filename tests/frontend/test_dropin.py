@@ -135,24 +135,30 @@ def run(script: str, *args: str, env: dict | None = None) -> subprocess.Complete
                           env={**os.environ, **(env or {})})
 
 
-def test_import_is_quick_and_light():
-    result = run("""
+def test_import_is_quick_and_light(tmp_path):
+    """0.1 s of processor time is the aim, with bytecode in place as after an installation. A busy machine takes up to three times as much, so the
+    quickest of some runs counts, against twice the aim."""
+    script = """
         import sys, time
-        best = time.process_time()
+        there = set(sys.modules)  # of site's own
+        began = time.process_time()
         import tilewright as triton
         import tilewright.language as tl
-
-        @triton.jit
-        def kernel(x): pass
-
-        took = time.process_time() - best
-        heavy = [m for m in ("torch_mlir", "mlir", "llvmlite", "numpy", "torch", "importlib.metadata") if m in sys.modules]
-        print(took, heavy)
-    """.replace("        @triton.jit\n        def kernel(x): pass\n\n", "        triton.jit, triton.cdiv, triton.autotune\n"))
-    assert result.returncode == 0, result.stderr
-    took, heavy = result.stdout.split(" ", 1)
-    assert heavy.strip() == "[]"
-    assert float(took) < 0.2  # of processor time; 0.1 is the aim, and the machine may be busy
+        triton.jit, triton.cdiv, triton.autotune
+        took = time.process_time() - began
+        heavy = ("torch_mlir", "mlir", "llvmlite", "numpy", "torch", "importlib.metadata", "hashlib", "json", "difflib", "subprocess", "asyncio")
+        print(took, [m for m in heavy if m in sys.modules and m not in there])
+    """
+    quickest = float("inf")
+    for _ in range(8):
+        result = run(script, env={"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""})
+        assert result.returncode == 0, result.stderr
+        took, heavy = result.stdout.split(" ", 1)
+        assert heavy.strip() == "[]"
+        quickest = min(quickest, float(took))
+        if quickest < 0.2:
+            break
+    assert quickest < 0.2
 
 
 def test_install_as_triton():
