@@ -141,5 +141,9 @@ class VariantNeeded(TilewrightError):
         return (type(self), (self.options, self.reason))
 
 
+class KernelWarning(UserWarning):
+    """Something in a kernel is taken, as Triton takes it, and is hardly meant; names the kernel's file and line."""
+
+
 class ArgumentError(TilewrightError):
     """A launch argument that the kernel or the target cannot take (missing, of an unknown kind, on another device)."""

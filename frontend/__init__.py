@@ -40,6 +40,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "constexpr_function": ("language.const", "constexpr_function"),
     "compile": ("compiler", "compile"),
     "CompilationError": ("dialects.errors", "CompilationError"),
+    "KernelWarning": ("dialects.errors", "KernelWarning"),
     "OutOfResources": ("dialects.errors", "OutOfResources"),
     "OptionNotHonouredWarning": ("compiler.options", "OptionNotHonouredWarning"),
     "TilewrightError": ("dialects.errors", "TilewrightError"),
@@ -50,7 +51,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 }
 
 __all__ = [
-    "AsyncCompileMode", "Autotuner", "CompilationError", "Config", "FutureKernel", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface", "MockTensor",
+    "AsyncCompileMode", "Autotuner", "CompilationError", "Config", "FutureKernel", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface", "KernelWarning", "MockTensor",
     "OptionNotHonouredWarning", "OutOfResources", "TensorWrapper", "TilewrightError", "TritonError", "__version__", "autotune", "backends", "cdiv", "compile", "compiler",
     "constexpr_function", "heuristics", "install_as_triton", "jit", "knobs", "language", "load_bundle", "must_use_result", "next_power_of_2", "reinterpret", "runtime",
     "set_allocator", "testing", "tilewright_version", "tools",

@@ -8,9 +8,13 @@ an ``ir.Value`` in the first, an array in the second. Types are language types (
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from tilewright.dialects.errors import KernelWarning
 
 Handle = Any
 
@@ -54,6 +58,13 @@ class Builder(ABC):
                function: Callable[[list[Handle]], tuple[list[Handle], list[Any]]]) -> tuple[list[Handle], list[Any]]:
         """"tt.map_elementwise" on operands of the block_type ``tile``'s shape. ``function`` takes ``pack`` scalar handles of each operand
         in turn and gives as many of each result, with their types; returned are the results and their element types."""
+
+    def warn(self, text: str) -> None:
+        """A ``KernelWarning`` at the kernel's line. Default: the line that is running, for builders that compute."""
+        level, frame = 1, inspect.currentframe()
+        while frame is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == __name__.split(".")[0]:
+            level, frame = level + 1, frame.f_back
+        warnings.warn(text, KernelWarning, stacklevel=level)
 
     def set_hint(self, handle: Handle, name: str, values: Sequence[int]) -> None:
         """Promise ``name`` ("tt.divisibility", "tt.contiguity", "tt.constancy"), one value a dim, of a value. Default: ignored."""

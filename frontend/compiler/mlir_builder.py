@@ -7,6 +7,7 @@ every constant is made once a function, in a block of its own at the start of th
 from __future__ import annotations
 
 import struct
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,8 @@ from tilewright.compiler import fp8e4b15
 from tilewright.compiler.builder import Builder, Handle
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.errors import TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.dialects.errors import KernelWarning, TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.dialects.pass_runner import place_of
 from tilewright.language import dtypes as t
 
 _CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6, "ule": 7, "ugt": 8, "uge": 9}
@@ -54,6 +56,13 @@ class MLIRBuilder(Builder):
         self.unit = ir.UnitAttr.get()
         self.arg_hints: dict[int, dict[str, Any]] = {}  # of the kernel's arguments
         self.entry: Any = None
+
+    def warn(self, text: str) -> None:
+        place = place_of(self.loc)
+        if place is None:
+            super().warn(text)
+        else:
+            warnings.warn_explicit(text, KernelWarning, place[0], place[1])
 
     # -- types and attributes --------------------------------------------------------------------------------------
     def type(self, type: Any) -> Any:

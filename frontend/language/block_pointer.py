@@ -5,7 +5,6 @@ They exist in the frontend only: loads and stores become ordinary tensors of poi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -161,8 +160,8 @@ class BlockPointerSemantic(TileSemantic):
             raise TypeMismatchError(f'padding_option "nan" is for floats, not {element}')
         inside = self.block_mask(ptr, boundary_check)
         if padding and inside is None:  # which Triton takes
-            warnings.warn(f'padding_option "{padding}" pads nothing without boundary_check: the load reads whatever lies outside the tensor; name the dims '
-                          "in boundary_check", stacklevel=2)
+            self.builder.warn(f'padding_option "{padding}" pads nothing without boundary_check: the load reads whatever lies outside the tensor; name the dims '
+                              "in boundary_check")
         filler = None if inside is None or not padding else self.constant(float("nan") if padding == "nan" else 0, block_type(element, ptr.block_shape))
         return super().load(self.block_addresses(ptr), inside, filler, (), "", cache_modifier, eviction_policy, volatile)
 

@@ -118,11 +118,10 @@ class ArithmeticSemantic(SemanticBase):
         op = "arith.remf" if scalar.is_floating() else "arith.remsi" if scalar.is_int_signed() else "arith.remui"
         return self.float_op(op, [lhs, rhs], lhs.type)
 
-    @staticmethod
-    def _not_by_zero(sign: str, divisor: tensor) -> None:
-        """No machine has a quotient of integers by 0, and some end the process: what is known while compiling is told."""
+    def _not_by_zero(self, sign: str, divisor: tensor) -> None:
+        """Targets differ in what they make of x // 0. A warning, not an error: the operation may stand where it never runs."""
         if divisor.const == 0 and divisor.type.scalar.is_int():
-            raise TypeMismatchError(f"{sign} by 0, a constant: no integer is the result; choose by tl.where what stands in its place")
+            self.builder.warn(f"{sign} by 0, a constant: no integer is the result, and targets differ; choose by tl.where what stands in its place")
 
     def fdiv(self, lhs: Any, rhs: Any, ieee_rounding: bool = False) -> tensor:
         """Float quotient in the operands' own type; ``ieee_rounding``: correctly rounded."""
@@ -151,8 +150,8 @@ class ArithmeticSemantic(SemanticBase):
             raise TypeMismatchError(f"{sign} takes integers, not {lhs.type.scalar} and {rhs.type.scalar}")
         bits = lhs.type.scalar.int_bitwidth
         if sign in ("<<", ">>") and rhs.const is not None and not 0 <= rhs.const < bits:
-            raise TypeMismatchError(f"{sign} of {lhs.type.scalar} by {rhs.const}, a constant: machines shift by 0 to {bits - 1}, and differ beyond; "
-                                    "cast to a wider type, or write what the result is to be")
+            self.builder.warn(f"{sign} of {lhs.type.scalar} by {rhs.const}, a constant: machines shift by 0 to {bits - 1}, and differ beyond; "
+                              "cast to a wider type, or write what the result is to be")
         return self.new(op, [lhs, rhs], lhs.type)
 
     @staticmethod

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import tilewright
 from tilewright.conformance.harness import ONLY_INTERPRETER, compare, kernel_of
 from tilewright.dialects.errors import CompilationError, UnsupportedLanguageConstruct
 from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
@@ -179,12 +180,35 @@ def test_hints_change_no_value():
         """, {"o": torch.zeros(1, dtype=torch.int32), "n": 5}, expected={"o": np.array([20], np.int32)})
 
 
-def test_padding_without_a_check_is_told():
-    with pytest.warns(UserWarning, match="pads nothing without boundary_check"):
-        InterpretedFunction(kernel_of("""
-            @triton.jit
-            def kernel(p, n):
-                b = tl.make_block_ptr(p, (n,), (1,), (0,), (16,), (0,))
-                tl.store(b, tl.load(b, padding_option="zero") + 1)
-            """))[(1,)](torch.zeros(16), 16)
+# taken as Triton takes it, since it may stand where it never runs, and told with the kernel's line
+DOUBTFUL = [
+    ("x = n // 0", "// by 0, a constant"), ("x = n % 0", "% by 0, a constant"), ("x = o // 0", "// by 0, a constant"),
+    ("x = o % tl.zeros((16,), tl.int32)", "% by 0, a constant"), ("x = 0; y = n // x", "// by 0, a constant"), ("o //= 0", "// by 0, a constant"),
+    ("x = tl.cdiv(n, 0)", "// by 0, a constant"),
+    ("x = n << 32", "<< of int32 by 32, a constant: machines shift by 0 to 31"), ("x = n << -1", "<< of int32 by -1, a constant"),
+    ("x = n >> 40", ">> of int32 by 40, a constant"), ("x = o.to(tl.int8) >> 8", ">> of int8 by 8, a constant: machines shift by 0 to 7"),
+    ("x = n.to(tl.int64) << 64", "<< of int64 by 64, a constant"), ("x = 40; y = o << x", "<< of int32 by 40, a constant"),
+    ('x = tl.load(tl.make_block_ptr(p, (n,), (1,), (0,), (16,), (0,)), padding_option="zero")', 'padding_option "zero" pads nothing'),
+]
 
+
+@pytest.mark.parametrize("interpreted", [False, True], ids=["compiled", "interpreted"])
+@pytest.mark.parametrize("statement, text", DOUBTFUL)
+def test_what_is_hardly_meant_is_told(statement, text, interpreted):
+    kernel = kernel_of(f"""
+        @triton.jit
+        def kernel(p, n):
+            o = tl.arange(0, 16)
+            {statement}
+            tl.store(p + o, 1.0)
+        """)
+    out = torch.full((16,), float("nan"))
+    with pytest.warns(tilewright.KernelWarning) as told:
+        if interpreted:
+            InterpretedFunction(kernel)[(1,)](out, 16)
+        else:
+            kernel.warmup(out, 16, grid=(1,))
+    (warning,) = [w for w in told if w.category is tilewright.KernelWarning]
+    assert text in str(warning.message)
+    assert warning.filename == kernel.fn.__code__.co_filename and warning.lineno == kernel.fn.__code__.co_firstlineno + 3
+    assert not interpreted or bool((out == 1).all())
