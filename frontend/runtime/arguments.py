@@ -95,7 +95,7 @@ def _bits(dtype: Any) -> int:
 def reinterpret(tensor: Any, dtype: Any) -> Any:
     """The array with its elements read as ``dtype`` by kernels (say, uint8 memory as tl.float8e5). Same size of elements; no copy."""
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
-    if not (hasattr(base, "data_ptr") or hasattr(base, "__array_interface__") or hasattr(base, "__dlpack__")):
+    if not is_array(base):
         raise ArgumentError(f"reinterpret takes an array; a {type(tensor).__name__} is none")
     if hasattr(base, "dtype") and _bits(base.dtype) != _bits(dtype):
         raise ArgumentError(f"elements of {base.dtype} have {_bits(base.dtype)} bits, and {dtype} has {_bits(dtype)}; they must be equal")
@@ -104,13 +104,29 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     return TensorWrapper(base, dtype)
 
 
+def _interface(value: Any) -> Any:
+    """What an object tells by one of the array interfaces; None where it has none."""
+    from tilewright.targets.registry import ARRAY_PROTOCOLS
+
+    return next((found for name in ARRAY_PROTOCOLS if (found := getattr(value, name, None)) is not None), None)
+
+
+def is_array(value: Any) -> bool:
+    """Whether an object is memory for a kernel, and no number, type, function or tuple."""
+    from tilewright.runtime.specialize import is_numpy_scalar
+
+    if isinstance(value, type) or is_numpy_scalar(type(value)):  # a class, whose attributes are descriptors, or a number that has an interface
+        return False
+    return hasattr(value, "data_ptr") or hasattr(value, "__dlpack__") or _interface(value) is not None
+
+
 def owner(array: Any) -> Any:
     """The array whose memory a view, or a stand-in such as a TensorWrapper, reads: followed through ``base`` and ``_base`` while those are arrays."""
     while not hasattr(array, "untyped_storage"):
         inner = getattr(array, "base", None)
         if inner is None:
             inner = getattr(array, "_base", None)
-        if not any(hasattr(inner, name) for name in ("data_ptr", "__array_interface__", "__dlpack__")):  # a mapped file, bytes, None
+        if not is_array(inner):  # a mapped file, bytes, None
             break
         array = inner
     return array
@@ -127,8 +143,8 @@ def storage(array: Any) -> tuple[int, int] | None:
     element, _, first = pointer_facts(array)
     size = item_size(element)
     shape, strides = getattr(array, "shape", None), getattr(array, "stride", None)
-    if not hasattr(array, "data_ptr") and hasattr(array, "__array_interface__"):
-        shape, strides = array.__array_interface__["shape"], array.__array_interface__.get("strides")
+    if not hasattr(array, "data_ptr") and (interface := _interface(array)) is not None:
+        shape, strides = interface["shape"], interface.get("strides")
         strides = _row_major(shape, size) if strides is None else strides
     elif not hasattr(array, "data_ptr"):
         shape, strides = dlpack_layout(array)
@@ -161,7 +177,7 @@ def memory_of(arguments: Iterable[Any]) -> dict[int, tuple[int, int]]:
             inner = memory_of(argument)
         else:
             array = argument.base if hasattr(argument, "block_shape") else argument
-            span = None if isinstance(array, (bool, int, float, str, type(None))) else storage(array)
+            span = storage(array) if is_array(array) else None
             inner = {} if span is None else {pointer_facts(array)[2]: span}
         for address, (lo, hi) in inner.items():
             known = found.get(address, (lo, hi))

@@ -41,7 +41,7 @@ def element_name(dtype: Any) -> str:
     found = _element_names.get(dtype)
     if found is None:
         if isinstance(dtype, type):  # numpy's and ml_dtypes' classes of scalars stand for their dtypes
-            text = dtype.__name__.rstrip("_") if _is_numpy_scalar(dtype) else None
+            text = dtype.__name__.rstrip("_") if is_numpy_scalar(dtype) else None
         else:
             text = getattr(dtype, "name", None) if not isinstance(dtype, str) else dtype
         text = text if isinstance(text, str) else str(dtype).rsplit(".", 1)[-1]
@@ -181,7 +181,7 @@ def constexpr_key(v: Any) -> Any:
         return (float, repr(v))
     if isinstance(v, constexpr):
         return constexpr_key(v.value)
-    if _is_numpy_scalar(t):
+    if is_numpy_scalar(t):
         plain = v.item()
         return (t, repr(v)) if type(plain) is t else constexpr_key(plain)
     if isinstance(v, (tuple, list)):
@@ -204,7 +204,7 @@ def constexpr_value(v: Any) -> Any:
         return constexpr_value(v.value)
     if t is tuple or t is list:
         return t([constexpr_value(x) for x in v])
-    return v.item() if _is_numpy_scalar(t) else v
+    return v.item() if is_numpy_scalar(t) else v
 
 
 def shown(v: Any) -> str:
@@ -311,7 +311,7 @@ def _is_ndarray(t: type) -> bool:
     return any(c.__name__ == "ndarray" and c.__module__ == "numpy" for c in t.__mro__)
 
 
-def _is_numpy_scalar(t: type) -> bool:
+def is_numpy_scalar(t: type) -> bool:
     return any(c.__name__ == "generic" and c.__module__ == "numpy" for c in t.__mro__)
 
 
@@ -323,7 +323,7 @@ def _classify(t: type, mode: int) -> Fast:
         return _bool
     if t is int:
         return (_int_plain, _int_one, _int_align, _int_full)[mode]
-    if _is_numpy_scalar(t):
+    if is_numpy_scalar(t):
         return _scalar(mode)
     if issubclass(t, int):
         return _int_subclass(mode)

@@ -106,8 +106,14 @@ def test_memory_of_arguments_in_tuples_and_of_what_does_not_say():
         def data_ptr(self):
             return 4096
 
+    class Device:  # as cupy's and numba's arrays, with nothing else
+        __cuda_array_interface__ = {"shape": (4,), "strides": None, "typestr": "<f4", "data": (8192, False), "version": 3}
+
     a, wrapped = np.zeros(4, np.float32), triton.reinterpret(torch.zeros(32, dtype=torch.uint8), tl.float8e4nv)
-    found = memory_of([(a, (3, None)), Bare(), 4096, "text", 1.5, wrapped, np.frombuffer(bytearray(64), np.uint8)[8:]])
+    types = [tl.float16, tl.constexpr(4), tl.pointer_type(tl.int8), copy, torch.float16, np.float32, np.float32(3)]
+    part = np.frombuffer(bytearray(64), np.uint8)[8:]
+    found = memory_of([(a, (3, None)), Bare(), 4096, "text", 1.5, wrapped, part, Device(), *types])
+    assert found.pop(part.ctypes.data)[1] == part.ctypes.data + 56 and found.pop(8192) == (8192, 8208)
     assert found == {a.ctypes.data: (a.ctypes.data, a.ctypes.data + 16), wrapped.data_ptr(): (wrapped.data_ptr(), wrapped.data_ptr() + 32)}
 
 
