@@ -2,7 +2,8 @@
 
 A target subclasses ``TargetHooks``. ``b`` is a ``dialects.lowering.builder.LLVMBuilder``; values are ``ir.Value``s of LLVM
 types; ``pred`` is an i1 value or None for always. Pointers: ``!llvm.ptr<1>`` global, ``!llvm.ptr<3>`` shared.
-Defaults are plain LLVM; a method that raises NotImplementedError must be given by the target if a kernel needs it.
+Defaults are plain LLVM; a method that says ``raise self.not_given(name)`` must be given by the target if a kernel needs it: a kernel that does is
+refused, as not on this target, with the kernel's line and the method's name.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class TargetHooks:
     # ("fptosi" | "fptoui", float type, integer type) → an intrinsic that does this, saturating and with 0 for NaN, by one instruction
     saturating_casts: Mapping[tuple[str, str, str], str] = MappingProxyType({})
 
+    def not_given(self, method: str) -> UnsupportedOnTargetError:
+        """What is raised where a kernel needs ``method``, of which this target's hooks have none of their own."""
+        return UnsupportedOnTargetError(f"this target cannot do it: its hooks, the class {type(self).__name__}, do not define {method}")
+
     # -- kernel
     def prepare_kernel(self, function: Any, num_warps: int) -> None:
         """Look at the kernel (a ``structure.Function``) before anything of it is lowered."""
@@ -59,7 +64,7 @@ class TargetHooks:
 
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         """Set calling convention and attributes of the kernel's llvm.func (maxntid, flat work-group size, …)."""
-        raise NotImplementedError
+        raise self.not_given("declare_kernel")
 
     def called_shared_base(self, b: Any) -> Any:
         """In a function that kernels call: a pointer to the block's shared memory, or None where the global variable that stands for
@@ -71,25 +76,25 @@ class TargetHooks:
 
     # -- indices; all i32
     def thread_id(self, b: Any) -> Any:
-        raise NotImplementedError
+        raise self.not_given("thread_id")
 
     def thread_id_anew(self, b: Any) -> Any:
         """The same as ``thread_id``, but read here, which no optimisation may know."""
         return self.thread_id(b)
 
     def program_id(self, b: Any, axis: int) -> Any:
-        raise NotImplementedError
+        raise self.not_given("program_id")
 
     def program_id_anew(self, b: Any, axis: int) -> Any:
         """The same as ``program_id``, in the way of ``thread_id_anew``."""
         return self.program_id(b, axis)
 
     def num_programs(self, b: Any, axis: int) -> Any:
-        raise NotImplementedError
+        raise self.not_given("num_programs")
 
     # -- synchronisation
     def barrier(self, b: Any) -> None:
-        raise NotImplementedError
+        raise self.not_given("barrier")
 
     def warp_barrier(self, b: Any) -> None:
         """Order shared-memory accesses within a warp. Lockstep targets need nothing."""
@@ -117,11 +122,11 @@ class TargetHooks:
 
     # -- lanes: 32-bit values
     def shuffle_xor(self, b: Any, value: Any, mask: int) -> Any:
-        raise NotImplementedError
+        raise self.not_given("shuffle_xor")
 
     def shuffle_idx(self, b: Any, value: Any, lane: Any) -> Any:
         """``value`` as lane number ``lane`` (i32, may differ by lane) holds it."""
-        raise NotImplementedError
+        raise self.not_given("shuffle_idx")
 
     def interleave_halves(self, b: Any, own: Any, other: Any, odd: Any) -> tuple[Any, Any] | None:
         """Of two i32 that hold two elements of 16 bits each, this lane's and another's, the low elements as one i32 and the high ones
@@ -132,16 +137,16 @@ class TargetHooks:
     def load_global(self, b: Any, ptr: Any, type: Any, pred: Any, other: Any, cache: str, evict: str, volatile: bool,
                     align: int) -> Any:
         """Value of ``type``; where ``pred`` is false ``other`` (same type; None: 0), touching no memory."""
-        raise NotImplementedError
+        raise self.not_given("load_global")
 
     def store_global(self, b: Any, ptr: Any, value: Any, pred: Any, cache: str, evict: str, align: int) -> None:
-        raise NotImplementedError
+        raise self.not_given("store_global")
 
     def atomic_rmw(self, b: Any, op: str, ptr: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
-        raise NotImplementedError
+        raise self.not_given("atomic_rmw")
 
     def atomic_cas(self, b: Any, ptr: Any, cmp: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
-        raise NotImplementedError
+        raise self.not_given("atomic_cas")
 
     # -- shared memory: plain LLVM loads and stores, unless the target overrides
     def load_shared(self, b: Any, ptr: Any, type: Any, align: int) -> Any:
@@ -170,15 +175,15 @@ class TargetHooks:
     def mma(self, b: Any, row: MatrixOp, a: Sequence[Any], bv: Sequence[Any], c: Sequence[Any]) -> list[Any]:
         """One instruction: per-thread element values in the row's register order (element type values, unpacked);
         returns the new accumulator elements. The hook packs elements into the instruction's registers."""
-        raise NotImplementedError
+        raise self.not_given("mma")
 
     # -- async copies global → shared
     def async_copy(self, b: Any, dst: Any, src: Any, num_bytes: int, pred: Any, cache: str, evict: str) -> None:
         """Start one copy; where ``pred`` is false zeros are written."""
-        raise NotImplementedError
+        raise self.not_given("async_copy")
 
     def async_commit(self, b: Any) -> None:
-        raise NotImplementedError
+        raise self.not_given("async_commit")
 
     def async_wait(self, b: Any, num: int) -> None:
-        raise NotImplementedError
+        raise self.not_given("async_wait")

@@ -100,6 +100,43 @@ def test_matmul_uses_the_plugins_row_op_and_pass(installed, tmp_path):
     assert "toyasm" in out and "toyobj" in out
 
 
+def test_what_the_plugin_lacks_is_refused(installed, tmp_path):
+    """A hook that it does not define, a number of warps, and what LLVM would make a call of a library that is not there: that was address 0."""
+    run(installed, HEADER + """
+    import torch
+    from tilewright.dialects.errors import UnsupportedOnTargetError
+
+    @triton.jit
+    def add_up(p, N: tl.constexpr):
+        tl.atomic_add(p + tl.arange(0, N), 1)
+
+    @triton.jit
+    def copy(p, N: tl.constexpr):
+        tl.store(p + tl.arange(0, N), tl.load(p + tl.arange(0, N)) + 1)
+
+    def refused(call, *texts):
+        try:
+            call()
+        except UnsupportedOnTargetError as e:
+            assert all(text in str(e) for text in texts), e
+        else:
+            raise AssertionError(texts)
+
+    ints, halves, words = np.arange(8, dtype=np.int32), np.arange(8, dtype=np.float16), torch.zeros(8, dtype=torch.bfloat16)
+    refused(lambda: add_up[(1,)](ints, N=8), "script.py:11", "tl.atomic_add(p", "Hooks", "atomic_rmw")
+    refused(lambda: copy[(1,)](ints, N=8, num_warps=2), "num_warps=2")
+    copy[(1,)](ints, N=8)
+    np.testing.assert_array_equal(ints, np.arange(1, 9))
+    for array in (halves, words):
+        try:  # as the processor has instructions
+            copy[(1,)](array, N=8)
+        except UnsupportedOnTargetError as e:
+            assert "the toy chip has no __" in str(e)
+        else:
+            assert array[1] == (2 if array is halves else 1)
+    """, tmp_path)
+
+
 def test_the_plugin_is_listed_and_a_broken_one_harms_nothing(installed, tmp_path):
     broken = installed / "broken-1.dist-info"
     broken.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from tilewright.targets.api import (
     TargetHooks,
     TargetPlugin,
     UnsupportedArchError,
+    UnsupportedOnTargetError,
     shared_pass,
     tt_passes,
     ttg_passes,
@@ -54,7 +56,7 @@ class Hooks(TargetHooks):
 
     def declare_kernel(self, b: Any, func: Any, num_warps: int) -> None:
         if num_warps != 1:
-            raise ValueError("the toy chip runs one thread a program: num_warps=1")
+            raise UnsupportedOnTargetError(f"the toy chip runs one thread a program; found num_warps={num_warps}, use 1")
 
     def _global(self, b: Any, name: str) -> Any:
         return b.load(b.call("toy_grid", b.ptr(), []), b.vec(6, b.t_i32), align=4) if name == "grid" else None
@@ -101,7 +103,8 @@ def _machine() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic", codemodel="default")
 
 
 def _parse(text: str) -> Any:
@@ -124,11 +127,28 @@ def to_llvm_ir(module: Any, ctx: Any) -> str:
 
 
 def to_asm(llvm_ir: str, ctx: Any) -> str:
-    return _machine().emit_assembly(_parse(llvm_ir))
+    """Assembly. What the chip has no instruction for LLVM makes a call of its run-time library (a rounding to bf16, say), of which this
+    process may have nothing: such a kernel is refused here, since it would call address 0."""
+    import llvmlite.binding as llvm
+
+    llvm.add_symbol("toy_grid", ctypes.cast(_grid_callback, ctypes.c_void_p).value)
+    asm = _machine().emit_assembly(_parse(llvm_ir))
+    called = set(re.findall(r"\b([A-Za-z_]\w*)@(?:PLT|GOTPCREL)\b|^\s*bl\s+([A-Za-z_]\w*)", asm, re.M))
+    missing = sorted(name for pair in called for name in pair if name and not llvm.address_of_symbol(name))
+    if missing:
+        raise UnsupportedOnTargetError(f"the toy chip has no {', '.join(missing)}: compute in types that it has instructions for")
+    return asm
 
 
 def to_obj(asm: str, ctx: Any) -> bytes:
     return _machine().emit_object(_parse(ctx.metadata.pop("llir")))
+
+
+def fingerprint() -> str:
+    """What the code depends on beside its source: it is native code, so the processor too."""
+    import llvmlite.binding as llvm
+
+    return f"toy 0.1 {llvm.get_host_cpu_name()}"
 
 
 def pipeline(arch: str, options: Any) -> Pipeline:
@@ -211,6 +231,6 @@ def _lowerings() -> Mapping[str, Callable[..., Any]]:
 TARGET = TargetPlugin(
     api=API_VERSION, name="toy", aliases=(), device_types=("cpu",), archs=("toy1",), default_arch="toy1", probe=lambda: [],
     resolve_arch=resolve_arch, capabilities=capabilities, options=Options, pipeline=pipeline, driver=Driver,
-    fingerprint=lambda: "toy 0.1", binary_stage="toyobj", source_stage="toyasm", matrix_ops=lambda: MATRIX_OPS,
+    fingerprint=fingerprint, binary_stage="toyobj", source_stage="toyasm", matrix_ops=lambda: MATRIX_OPS,
     dialects=_dialects, lowerings=_lowerings, hooks=lambda arch, options: Hooks(),
 )
