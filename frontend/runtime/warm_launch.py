@@ -170,7 +170,8 @@ def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: d
     """
     from tilewright.targets.protocol import LaunchRequest
 
-    scope: dict[str, Any] = {"_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
+    # of this package by name, as warnings look for the user's line above the package's
+    scope: dict[str, Any] = {"__name__": __name__, "_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
                              "_tw_RuntimeError": RuntimeError, "_tw_OverflowError": OverflowError,
                              "_tw_grid_function_error": grid_function_error, "_tw_LaunchRequest": LaunchRequest, "_tw_GridArguments": GridArguments, "_tw_type": type, "_tw_int": int,
                              "_tw_tuple": tuple, "_tw_len": len, "_tw_callable": callable, "_tw_normalise": normalise_grid, "_tw_TypeError": TypeError, **{f"_tw_{k}": v for k, v in names.items()}}

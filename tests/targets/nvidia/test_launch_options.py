@@ -48,6 +48,17 @@ def test_num_ctas_is_a_hint_where_there_are_clusters(monkeypatch):
     assert x.tolist() == list(range(4, 36))
 
 
+def test_warnings_of_warm_launches_have_the_users_line(monkeypatch):
+    """The code of warm launches is made from text; it is the package's, and not where the user looks."""
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "nvidia:sm_90:sim")
+    x = np.zeros(16, dtype=np.int32)
+    for _ in range(2):
+        plus_one[(1,)](x, N=16)
+    with pytest.warns(triton.OptionNotHonouredWarning) as told:
+        plus_one[(1,)](x, N=16, num_ctas=2)
+    assert told[0].filename == __file__
+
+
 @pytest.mark.parametrize("arch, ctas, message", [
     (90, 3, "num_ctas is 3; nvidia:sm_90a has clusters of 1, 2, 4, 8, 16 blocks"), (90, 32, "num_ctas is 32; nvidia:sm_90a has clusters of 1, 2, 4, 8, 16 blocks"),
     (90, 0, "num_ctas is a positive integer; found 0"), (80, 2, "num_ctas is 2, and nvidia:sm_80 has no clusters of blocks"), (89, 4, "num_ctas is 4, and nvidia:sm_89")])
