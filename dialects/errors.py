@@ -116,12 +116,12 @@ class OutOfResources(TilewrightError):
     """More shared memory, registers or threads than the device has; names the amount, the limit and what to lower."""
 
     def __init__(self, required: int, limit: int, name: str, hint: str = ""):
-        self.required, self.limit, self.name = required, limit, name
+        self.required, self.limit, self.name, self.hint = required, limit, name, hint
         super().__init__(f"out of resource: {name}: {required} needed, {limit} available. "
                          + (hint or "Reducing block sizes or `num_stages` may help."))
 
     def __reduce__(self):  # type: ignore[no-untyped-def]
-        return (type(self), (self.required, self.limit, self.name))
+        return (type(self), (self.required, self.limit, self.name, self.hint))
 
 
 class DeviceAssertionError(TilewrightError):

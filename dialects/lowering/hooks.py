@@ -113,8 +113,8 @@ class TargetHooks:
     def check_inline_asm(self, asm: str, constraints: str, results: Sequence[str], operands: Sequence[str], location: Any) -> str:
         """The assembly as it goes to LLVM. Raise UnsupportedOnTargetError for what the target's assembler cannot take: LLVM ends the process,
         rather than reporting, where a constraint names no class of registers or the target has no parser. ``results`` and ``operands``: the
-        registers' types, as the LLVM dialect writes them; ``location``: the op's."""
-        return asm
+        registers' types, as the LLVM dialect writes them; ``location``: the op's. A target that defines no such check takes no assembly."""
+        raise self.not_given("check_inline_asm")
 
     def asm_register_bits(self, letter: str) -> int:
         """Bits of the registers that a constraint names, where they are narrower than 4 bytes."""

@@ -153,11 +153,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if report.outcome == "skipped":  # said so by the test itself, or expected to fail
         reason, runs = str(call.excinfo.value) if call.excinfo else "", []
     elif call.excinfo is not None:
-        from tilewright.dialects.errors import UnsupportedOnTargetError
+        from tilewright.dialects.errors import OutOfResources, UnsupportedOnTargetError
 
         reason = str(call.excinfo.value)[:2000]
         if isinstance(call.excinfo.value, UnsupportedOnTargetError):
             outcome, reason = "refused", call.excinfo.value.message
+        elif isinstance(call.excinfo.value, OutOfResources):  # a chip with less memory or fewer registers than the test's tiles need
+            outcome = "refused"
         elif _target == "interpreter" and reason.startswith("the interpreter cannot run"):
             outcome = "refused"
         if runs:

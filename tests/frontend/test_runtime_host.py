@@ -271,5 +271,5 @@ def test_what_pickles():
     assert x[0] == 2 and again.metadata == kernel.metadata and again.asm["ttir"] == kernel.asm["ttir"]
     config = triton.Config({"BLOCK": 8}, num_warps=2)
     assert pickle.loads(pickle.dumps(config)) == config
-    error = pickle.loads(pickle.dumps(triton.OutOfResources(9, 1, "registers")))
-    assert (error.required, error.limit, error.name) == (9, 1, "registers")
+    error = pickle.loads(pickle.dumps(triton.OutOfResources(9, 1, "registers", "Raise num_warps.")))
+    assert (error.required, error.limit, error.name, error.hint) == (9, 1, "registers", "Raise num_warps.")

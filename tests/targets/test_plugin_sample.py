@@ -114,6 +114,11 @@ def test_what_the_plugin_lacks_is_refused(installed, tmp_path):
     def copy(p, N: tl.constexpr):
         tl.store(p + tl.arange(0, N), tl.load(p + tl.arange(0, N)) + 1)
 
+    @triton.jit
+    def assembly(p, N: tl.constexpr):
+        x = tl.load(p + tl.arange(0, N))
+        tl.store(p + tl.arange(0, N), tl.inline_asm_elementwise("mov $0, $1;", "=r,r", [x], tl.int32, True, 1))
+
     def refused(call, *texts):
         try:
             call()
@@ -124,6 +129,7 @@ def test_what_the_plugin_lacks_is_refused(installed, tmp_path):
 
     ints, halves, words = np.arange(8, dtype=np.int32), np.arange(8, dtype=np.float16), torch.zeros(8, dtype=torch.bfloat16)
     refused(lambda: add_up[(1,)](ints, N=8), "script.py:11", "tl.atomic_add(p", "Hooks", "atomic_rmw")
+    refused(lambda: assembly[(1,)](ints, N=8), "script.py:20", "check_inline_asm")
     refused(lambda: copy[(1,)](ints, N=8, num_warps=2), "num_warps=2")
     copy[(1,)](ints, N=8)
     np.testing.assert_array_equal(ints, np.arange(1, 9))
