@@ -6,12 +6,19 @@ result has the methods of ``targets.protocol.Driver``. Pointers are addresses in
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.dialects.simt.executor import SimtExecutor
+
+# One launch of the process runs at a time: an executor keeps a machine's memory, and atomics of two launches must not mix. A fork waits for it.
+_running = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_running.acquire, after_in_parent=_running.release, after_in_child=_running.release)
 
 
 class SimulatedKernel:
@@ -60,14 +67,15 @@ class SimulatedDriver:
         return launch
 
     def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
-        """Run the blocks of ``grid``; ``args`` are all the lowered kernel's."""
-        output = handle.executor.machine.output
-        output.clear()
-        try:
-            handle.executor.run(grid, args, whole_process=True)
-        finally:
-            for _, _, text in output:
-                print(text, end="")
+        """Run the blocks of ``grid``; ``args`` are all the lowered kernel's. Threads take turns."""
+        with _running:
+            output = handle.executor.machine.output
+            output.clear()
+            try:
+                handle.executor.run(grid, args, whole_process=True)
+            finally:
+                for _, _, text in output:
+                    print(text, end="")
 
     def synchronize(self) -> None:
         """Launches are synchronous."""

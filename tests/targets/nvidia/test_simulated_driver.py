@@ -1,5 +1,7 @@
 """Launches of Hopper kernels without a device: tensor maps, guards and persistent grids, from source to numbers."""
 
+import threading
+
 import pytest
 import torch
 
@@ -58,3 +60,30 @@ def test_a_guard_that_fails_asks_for_the_version_without_tensor_maps():
     with pytest.raises(NeedsVariant) as caught:
         run(1, 1, 1, 0, None, [1 << 20 | 8])
     assert caught.value.options == {"tma": False} and "16 bytes at a time" in caught.value.reasons[0]
+
+
+@tilewright.jit
+def sum_of_warps(x, o, R, N: tl.constexpr):
+    i = tl.arange(0, N)
+    for r in range(R):
+        tl.store(o + r, tl.sum(tl.load(x + r * N + i), 0))
+
+
+def test_threads_take_turns():
+    """An executor has one machine: launches of several threads ran through each other's shared memory and barriers."""
+    x = torch.arange(4 * 20 * 256, dtype=torch.int32).view(4, 20, 256)
+    out, failed = torch.zeros((4, 20), dtype=torch.int32), []
+
+    def work(i):
+        try:
+            sum_of_warps[(1,)](x[i], out[i], 20, 256, num_warps=4)
+        except Exception as error:
+            failed.append(error)
+
+    work(0)  # loads the kernel, so that the others share it
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed and torch.equal(out, x.sum(2, dtype=torch.int32))
