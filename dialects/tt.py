@@ -16,6 +16,20 @@ from typing import Any, Optional
 
 from tilewright.dialects import scaled
 from tilewright.dialects._mlir import ext, ir
+from tilewright.dialects.tt_types import (  # noqa: F401  (some for those who import tt)
+    MAX_VALUES,
+    TT,
+    PtrType,
+    TensorDescType,
+    descriptor_type,
+    is_descriptor,
+    make_descriptor_operands,
+    require_block,
+    require_ints,
+    require_rows,
+    segment_sizes,
+    several_types,
+)
 
 Pure = ext.Pure
 # IRDL as bound today cannot constrain builtin attributes by class; the names document what is expected.
@@ -32,95 +46,7 @@ PADDINGS = ("zero", "nan")
 INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
-MAX_VALUES = 8  # operands or results of an op with several_types
 MAX_MAPPED = 64  # values that a map_elementwise's region returns: its results, each ``pack`` times
-
-
-def segment_sizes(operands: int, results: int | None = None, slots: int = MAX_VALUES) -> dict[str, Any]:
-    """The attributes every op with several_types carries: operandSegmentSizes (``slots`` slots, the first ``operands`` of them
-    filled) and, with ``results`` (reduce, scan, elementwise_inline_asm), resultSegmentSizes likewise."""
-    if max(operands, results or 0) > slots:
-        raise ValueError(f"{max(operands, results or 0)} values given to an op that takes at most {slots}")
-    sizes = {"operandSegmentSizes": operands}
-    if results is not None:
-        sizes["resultSegmentSizes"] = results
-    return {name: ir.DenseI32ArrayAttr.get([1] * n + [0] * (slots - n)) for name, n in sizes.items()}
-
-
-def several_types(op_class: Any, slots: int = MAX_VALUES) -> Any:
-    """Decorator of ops whose variadic operands (and results) have unlike types, as argmax reduces floats beside integers.
-
-    IRDL gives all values of one variadic operand one type. So it is told of ``slots`` optional ones, each with its own
-    constraint, and the op carries ``segment_sizes``. ``op.operands`` and ``op.results`` list the values as ever; the field
-    (``srcs``, ``results_``) only documents.
-    """
-
-    def emit() -> None:
-        irdl = ext.irdl
-        operands, attrs, results, regions = ext.partition_fields(op_class._fields)
-        optional = [irdl.Variadicity.optional] * slots
-        with ir.InsertionPoint(irdl.operation_(op_class._op_name).body):
-            irdl.operands_([irdl.any() for _ in optional], [f"{operands[0].name}{i}" for i in range(slots)], optional)
-            if attrs:
-                irdl.attributes_([irdl.any() for _ in attrs], [a.name for a in attrs])
-            if results and results[0].variadicity == irdl.Variadicity.variadic:
-                irdl.results_([irdl.any() for _ in optional], [f"result{i}" for i in range(slots)], optional)
-            elif results:
-                irdl.results_([irdl.any()], [results[0].name], [irdl.Variadicity.single])
-            if regions:
-                irdl.regions_([irdl.region([]) for _ in regions], [r.name for r in regions])
-
-    op_class._emit_operation = emit
-    return op_class
-
-
-class TT(ext.Dialect, name="tt"):
-    """Tile operations without layouts."""
-
-
-class PtrType(TT.Type, name="ptr"):
-    """Pointer to ``pointee`` in address space ``space`` (1 = global). Text: ``!tt.ptr<f32, 1 : i32>``."""
-
-    pointee: Any
-    space: Any
-
-    @staticmethod
-    def of(pointee: Any, space: int = 1) -> "PtrType":
-        return PtrType.get(pointee, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), space))
-
-    @property
-    def pointee_type(self) -> Any:
-        """The pointed-to ``ir.Type``."""
-        return ir.TypeAttr(self.params[0]).value
-
-
-class TensorDescType(TT.Type, name="tensordesc"):
-    """A view of a strided tensor in memory that is read and written in blocks of ``block_shape`` elements of type ``element``.
-
-    Text: ``!tt.tensordesc<array<i64: 128, 64>, f16>``. The tensor has as many dims as the block (1 to 5). Block dims are powers of
-    two. A value of this type is made by tt.make_tensor_descriptor, or is a kernel argument that the host
-    makes."""
-
-    block_shape: Any
-    element: Any
-
-    @staticmethod
-    def of(shape: Sequence[int], element: Any) -> "TensorDescType":
-        return TensorDescType.get(ir.DenseI64ArrayAttr.get(list(shape)), element)
-
-    @property
-    def shape(self) -> list[int]:
-        """The block's shape."""
-        return list(ir.DenseI64ArrayAttr(self.params[0]))
-
-    @property
-    def element_type(self) -> Any:
-        return ir.TypeAttr(self.params[1]).value
-
-    @property
-    def block_type(self) -> Any:
-        """The tensor type (without encoding) of a whole block."""
-        return ir.RankedTensorType.get(self.shape, self.element_type)
 
 
 class GetProgramIdOp(TT.Operation, name="get_program_id", traits=[Pure]):
@@ -311,59 +237,6 @@ class DotScaledOp(TT.Operation, name="dot_scaled", traits=[Pure]):
 
 
 # ------------------------------------------------------------------------------------------------ tensor descriptors
-def is_descriptor(type_: Any) -> bool:
-    """Whether an ``ir.Type`` is ``!tt.tensordesc``."""
-    return isinstance(type_, TensorDescType) or str(type_).startswith("!tt.tensordesc")
-
-
-def descriptor_type(value: Any, what: str) -> TensorDescType:
-    """The descriptor type of an ``ir.Value``. Raises ValueError where it is something else."""
-    if not is_descriptor(value.type):
-        raise ValueError(f"{what}: operand 0 must be a tensor descriptor, found {value.type}")
-    return TensorDescType(value.type)
-
-
-def make_descriptor_operands(op: Any) -> tuple[Any, list[Any], list[Any]]:
-    """(base, shape, strides) of a tt.make_tensor_descriptor, the lists outermost dim first."""
-    operands = list(op.operands)
-    rank = (len(operands) - 1) // 2
-    return operands[0], operands[1:1 + rank], operands[1 + rank:]
-
-
-def _require_ints(values: Sequence[Any], width: int, count: int, what: str) -> None:
-    if len(values) != count or any(str(v.type) != f"i{width}" for v in values):
-        raise ValueError(f"{what} needs {count} values of i{width}, found {[str(v.type) for v in values]}")
-
-
-def _without_leading_ones(shape: Sequence[int], rank: int) -> list[int]:
-    """``shape`` with leading dims of size 1 dropped until ``rank`` dims are left; fewer where the first one is not 1."""
-    shape = list(shape)
-    while len(shape) > rank and shape[0] == 1:
-        shape = shape[1:]
-    return shape
-
-
-def _require_block(tensor: Any, desc: TensorDescType, what: str) -> None:
-    found = ir.RankedTensorType(tensor.type)
-    if found.element_type != desc.element_type or list(found.shape) != _without_leading_ones(desc.shape, len(found.shape)):
-        raise ValueError(f"{what}: a block {desc.shape} of {desc.element_type} (or it without leading dims of size 1) is needed, "
-                         f"found {tensor.type}")
-
-
-def _require_rows(op: Any, tensor: Any, offsets: int, what: str) -> None:
-    """The checks that gather and scatter share; ``offsets`` is the operand number of the row numbers."""
-    desc = descriptor_type(op.operands[0], what)
-    rows = ir.RankedTensorType(op.operands[offsets].type)
-    found = ir.RankedTensorType(tensor.type)
-    if len(desc.shape) != 2 or desc.shape[0] != 1:
-        raise ValueError(f"{what}: the descriptor's block must be [1, columns], found {desc.shape}")
-    if len(rows.shape) != 1 or str(rows.element_type) != "i32":
-        raise ValueError(f"{what}: the row numbers must be a rank-1 tensor of i32, found {rows}")
-    if list(found.shape) != [rows.shape[0], desc.shape[1]] or found.element_type != desc.element_type:
-        raise ValueError(f"{what}: a tensor {[rows.shape[0], desc.shape[1]]} of {desc.element_type} is needed, found {found}")
-    _require_ints(list(op.operands)[offsets + 1:], 32, 1, f"{what}: the column offset")
-
-
 class MakeTensorDescriptorOp(TT.Operation, name="make_tensor_descriptor", traits=[Pure]):
     """A descriptor of the tensor at ``base`` with ``shape`` (i32, elements) and ``strides`` (i64, elements), outermost dim first.
 
@@ -389,8 +262,8 @@ class MakeTensorDescriptorOp(TT.Operation, name="make_tensor_descriptor", traits
         base, shape, strides = make_descriptor_operands(self)
         if not str(base.type).startswith("!tt.ptr") or PtrType(base.type).pointee_type != desc.element_type:
             raise ValueError(f"make_tensor_descriptor: the base must be a pointer to {desc.element_type}, found {base.type}")
-        _require_ints(shape, 32, rank, "make_tensor_descriptor: the shape")
-        _require_ints(strides, 64, rank, "make_tensor_descriptor: the strides")
+        require_ints(shape, 32, rank, "make_tensor_descriptor: the shape")
+        require_ints(strides, 64, rank, "make_tensor_descriptor: the strides")
         padding = ir.StringAttr(self.attributes["padding"]).value
         if padding not in PADDINGS or (padding == "nan" and isinstance(desc.element_type, ir.IntegerType)):
             raise ValueError(f'make_tensor_descriptor: padding must be "zero", or "nan" for float elements, found "{padding}" for '
@@ -412,8 +285,8 @@ class DescriptorLoadOp(TT.Operation, name="descriptor_load"):
 
     def verify_invariants(self) -> bool:
         desc = descriptor_type(self.operands[0], "descriptor_load")
-        _require_ints(list(self.operands)[1:], 32, len(desc.shape), "descriptor_load: the indices")
-        _require_block(self.results[0], desc, "descriptor_load")
+        require_ints(list(self.operands)[1:], 32, len(desc.shape), "descriptor_load: the indices")
+        require_block(self.results[0], desc, "descriptor_load")
         return True
 
 
@@ -426,8 +299,8 @@ class DescriptorStoreOp(TT.Operation, name="descriptor_store"):
 
     def verify_invariants(self) -> bool:
         desc = descriptor_type(self.operands[0], "descriptor_store")
-        _require_ints(list(self.operands)[2:], 32, len(desc.shape), "descriptor_store: the indices")
-        _require_block(self.operands[1], desc, "descriptor_store")
+        require_ints(list(self.operands)[2:], 32, len(desc.shape), "descriptor_store: the indices")
+        require_block(self.operands[1], desc, "descriptor_store")
         return True
 
 
@@ -445,8 +318,8 @@ class DescriptorReduceOp(TT.Operation, name="descriptor_reduce"):
 
     def verify_invariants(self) -> bool:
         desc = descriptor_type(self.operands[0], "descriptor_reduce")
-        _require_ints(list(self.operands)[2:], 32, len(desc.shape), "descriptor_reduce: the indices")
-        _require_block(self.operands[1], desc, "descriptor_reduce")
+        require_ints(list(self.operands)[2:], 32, len(desc.shape), "descriptor_reduce: the indices")
+        require_block(self.operands[1], desc, "descriptor_reduce")
         kind = ir.StringAttr(self.attributes["kind"]).value
         if kind not in DESCRIPTOR_REDUCE_KINDS or kind.startswith("f") == isinstance(desc.element_type, ir.IntegerType):
             raise ValueError(f"descriptor_reduce: {kind!r} of {desc.element_type}; kinds are {', '.join(DESCRIPTOR_REDUCE_KINDS)}")
@@ -462,7 +335,7 @@ class DescriptorGatherOp(TT.Operation, name="descriptor_gather"):
     y_offset: ext.Operand[Any]
 
     def verify_invariants(self) -> bool:
-        _require_rows(self, self.results[0], 1, "descriptor_gather")
+        require_rows(self, self.results[0], 1, "descriptor_gather")
         return True
 
 
@@ -477,7 +350,7 @@ class DescriptorScatterOp(TT.Operation, name="descriptor_scatter"):
     y_offset: ext.Operand[Any]
 
     def verify_invariants(self) -> bool:
-        _require_rows(self, self.operands[1], 2, "descriptor_scatter")
+        require_rows(self, self.operands[1], 2, "descriptor_scatter")
         return True
 
 
