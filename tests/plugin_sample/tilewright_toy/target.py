@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,6 +200,8 @@ class Driver:
         def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
             fn = ctypes.CFUNCTYPE(None, *kinds)(handle.function)
             raw = [a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else a for a in args]
+            if any(kind is ctypes.c_float and math.isinf(kind(value).value) and not math.isinf(value) for kind, value in zip(kinds, raw)):
+                raise OverflowError("a float beyond fp32")  # ctypes takes it; the caller makes of it an error that names the argument
             _grid[3], _grid[4], _grid[5] = gx, gy, gz
             for i in range(gx * gy * gz):
                 _grid[0], _grid[1], _grid[2] = i % gx, i // gx % gy, i // gx // gy
