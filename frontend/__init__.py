@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # name → (module, attribute); None: the submodule itself
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (name, None) for name in ("backends", "compiler", "knobs", "language", "runtime", "testing", "tools", "dialects", "targets", "dropin", "errors",
-                                       "profiler")},
+                                       "profiler", "_C")},
     **{name: ("_utils", name) for name in ("cdiv", "next_power_of_2", "set_allocator")},
     **{name: ("runtime.jit", name) for name in ("JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "jit", "reinterpret")},
     **{name: ("runtime.autotuner", name) for name in ("Autotuner", "Config", "Heuristics", "autotune", "heuristics")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -87,6 +88,9 @@ def install_as_triton() -> None:
         sys.meta_path.insert(0, _finder)
     if _ON_PATH not in sys.path:
         sys.path.insert(0, _ON_PATH)
+    # torch.compile copies users' kernels to modules that import triton alone, with annotations by the classes' own modules
+    # (``SCALE: tilewright.language.const.constexpr = …``)
+    setattr(builtins, PACKAGE, sys.modules[PACKAGE])
     importlib.import_module(ALIAS)
 
 

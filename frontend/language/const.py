@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ class constexpr:
 
     Operators between constexprs and Python values give constexprs; with a tensor they give tensors.
     """
+
+    __module__ = __name__.rpartition(".")[0] + ".core"  # as in Triton; by this module's name no attribute leads here: ``language.const`` is a class
 
     __slots__ = ("value",)
 
@@ -154,6 +157,15 @@ class ConstexprFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("_semantic", None)
         return self.fn(*(unwrap(a) for a in args), **{k: unwrap(v) for k, v in kwargs.items()})
+
+    @property
+    def src(self) -> str:
+        """The function's source without its decorators, as torch.compile copies it. Raises OSError where there is none."""
+        from inspect import getsource
+        from textwrap import dedent
+
+        source = dedent(getsource(self.fn))
+        return source[search.start():] if (search := re.search(r"^def\s+\w+\s*\(", source, re.MULTILINE)) else source
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         return self if obj is None else _BoundConstexprFunction(self, obj)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from tilewright import knobs
+from tilewright.language.const import ConstexprFunction, constexpr_function  # noqa: F401 - Triton has them here, where torch.compile looks
 from tilewright.runtime._async_compile import Collecting, FutureKernel, active_mode
 from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector

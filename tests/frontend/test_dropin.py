@@ -36,7 +36,7 @@ NAMES = {
     "_C.libtriton": ["getenv", "get_cache_invalidating_env_vars"],
     "tools.disasm": ["get_sass"],
     "runtime.autotuner": ["Autotuner", "Heuristics", "Config", "autotune", "OutOfResources", "PTXASError"],
-    "runtime.jit": ["JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "reinterpret"],
+    "runtime.jit": ["ConstexprFunction", "constexpr_function", "JITFunction", "KernelInterface", "MockTensor", "TensorWrapper", "reinterpret"],
     "runtime.cache": ["triton_key", "_base32", "FileCacheManager", "RemoteCacheManager", "get_cache_manager", "get_dump_manager", "get_override_manager"],
     "runtime.driver": ["driver"],
     "runtime.errors": ["OutOfResources", "PTXASError", "AutotunerError"],
@@ -159,6 +159,29 @@ def test_import_is_quick_and_light(tmp_path):
         if quickest < 0.2:
             break
     assert quickest < 0.2
+
+
+def test_what_torch_compile_copies_of_a_users_kernel():
+    """It asks ConstexprFunction for its source, and names annotations by their classes' modules in a module that imports triton alone."""
+    @tilewright.constexpr_function
+    def twice(n):
+        return n * 2
+
+    assert isinstance(twice, tilewright.runtime.jit.ConstexprFunction)
+    assert twice.src == "def twice(n):\n    return n * 2\n"
+    result = run("""
+        import tilewright
+        tilewright.install_as_triton()
+        import triton.language as tl
+        kind = tl.constexpr
+        scope = {}
+        exec(f"import triton\\nimport triton.language as tl\\nX: {kind.__module__}.{kind.__name__} = tl.constexpr(3)", scope)
+        try:
+            __import__("triton")._C.libtriton.ir.context()
+        except ImportError as e:
+            print(scope["X"].value, type(e).__name__)
+    """)
+    assert result.stdout.split() == ["3", "RemovedNameError"], result.stderr
 
 
 def test_install_as_triton():

@@ -82,10 +82,55 @@ MODEL = SCRIPT + """
 """
 
 
+KERNEL = SCRIPT + """
+    sys.path.insert(0, FOLDER)
+    import users_kernel
+    for n in 500, 300:
+        x, y = torch.randn(n), torch.randn(n)
+        torch.testing.assert_close(torch.compile(users_kernel.function, dynamic=n == 300)(x, y), torch.relu(x + 6 * y) + 2 * x)
+        assert "scaled_sum" in names, names
+    print("compiled", names)
+"""
+USERS_KERNEL = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    SCALE: tl.constexpr = tl.constexpr(3)
+
+    @triton.constexpr_function
+    def twice(n):
+        return n * 2
+
+    @triton.jit
+    def scaled(x):
+        return x * SCALE * twice(1)
+
+    @triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
+    @triton.jit
+    def scaled_sum(x, y, out, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i, i < n) + scaled(tl.load(y + i, i < n)), i < n)
+
+    @triton.jit
+    def double(x, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + i, tl.load(x + i, i < n) * 2, i < n)
+
+    def function(x, y):
+        out, n = torch.empty_like(x), x.numel()
+        scaled_sum[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)
+        x = x.clone()
+        double[(triton.cdiv(n, 128),)](x, n, BLOCK=128)
+        return torch.relu(out) + x
+"""
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is missing")
-@pytest.mark.parametrize("script, threads", [(SMALL, 1), (SMALL, 2), (MODEL, 1)], ids=["small", "workers", "model"])
+@pytest.mark.parametrize("script, threads", [(SMALL, 1), (SMALL, 2), (MODEL, 1), (KERNEL, 1)], ids=["small", "workers", "model", "users_kernel"])
 def test_kernels_of_torch_compile(tmp_path, script, threads):
-    done = subprocess.run([sys.executable, "-c", f"THREADS = {threads}\n" + textwrap.dedent(script)], capture_output=True, text=True, timeout=600,
+    (tmp_path / "users_kernel.py").write_text(textwrap.dedent(USERS_KERNEL))
+    done = subprocess.run([sys.executable, "-c", f"import sys\nTHREADS, FOLDER = {threads}, {str(tmp_path)!r}\n" + textwrap.dedent(script)], capture_output=True, text=True, timeout=600,
                           env={**os.environ, "TILEWRIGHT_TARGET": "cpu", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
     assert done.returncode == 0 and "compiled" in done.stdout, done.stderr[-3000:]
