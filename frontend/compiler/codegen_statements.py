@@ -10,7 +10,12 @@ from tilewright.compiler import names
 from tilewright.compiler.codegen_base import Bind, Returning, Undefined, has_return, static_value
 from tilewright.compiler.codegen_expressions import ExpressionGenerator
 from tilewright.compiler.rules import is_constexpr_annotation
-from tilewright.dialects.errors import CompileTimeAssertionFailure, TypeMismatchError, UnsupportedLanguageConstruct
+from tilewright.dialects.errors import (
+    CompileTimeAssertionFailure,
+    NameResolutionError,
+    TypeMismatchError,
+    UnsupportedLanguageConstruct,
+)
 from tilewright.language.const import constexpr
 from tilewright.language.values import tensor
 from tilewright.language.values import tuple as tl_tuple
@@ -151,6 +156,9 @@ class StatementGenerator(ExpressionGenerator):
         for target in node.targets:
             if not isinstance(target, ast.Name):
                 raise UnsupportedLanguageConstruct("del takes names")
+            if target.id not in self.frame.scope:
+                raise NameResolutionError(f"{target.id} is not a variable of this function, so that del has nothing to delete")
+            self.lookup(target.id)  # an error where it has no value
             self.frame.scope[target.id] = Undefined("was deleted")
 
     def visit_Assert(self, node: ast.Assert) -> None:

@@ -536,6 +536,8 @@ CASES = [
     ('assert nosuch', NameResolutionError, 'nosuch is not defined'),
     ('del nosuch; x = nosuch', NameResolutionError, 'nosuch'),
     ('del n; x = n', NameResolutionError, 'n'),
+    ('del nosuch', NameResolutionError, 'nosuch'),
+    ('del n; del n', NameResolutionError, 'n'),
     ('del p.x', UnsupportedLanguageConstruct, 'del takes names'),
     ('with n: x = 1', UnsupportedLanguageConstruct, '`with` takes context managers of the compiler'),
     ('with len((1, 2)): x = 1', UnsupportedLanguageConstruct, '`with` takes context managers of the compiler'),
