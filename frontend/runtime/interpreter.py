@@ -294,6 +294,8 @@ class InterpretedFunction:
                     raise
                 raise refused from None
         gx, gy, gz = normalise_grid(grid)
+        if max(gx, gy, gz) >= 2**31:
+            raise ArgumentError(f"the grid is ({gx}, {gy}, {gz}); allowed are up to 2147483647 programs along each of x, y and z")
         memory = Memory()
         arguments = _Arguments(memory)
         values = {n: arguments.convert(n, v, n in self.constexprs, self.params.get(n)) for n, v in given.items()}

@@ -92,3 +92,9 @@ def test_a_reinterpreted_array_that_is_read_only_is_refused():
     for launch in widen, InterpretedFunction(widen):
         with pytest.raises((ArgumentError, InterpreterError), match="'y'.* is a read-only array, and the kernel stores through it"):
             launch[(1,)](HALVES, triton.reinterpret(out, tl.float32), 16, BLOCK=16)
+
+
+def test_grids_beyond_any_device_are_refused_by_the_interpreter_too():
+    for launch in widen, InterpretedFunction(widen):
+        with pytest.raises(ArgumentError, match="the grid is .1099511627776, 1, 1.; allowed are up to 2147483647 programs"):
+            launch[(2**40,)](HALVES, torch.zeros(16), 16, BLOCK=16)
