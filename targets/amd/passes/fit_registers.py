@@ -19,6 +19,7 @@ from tilewright.dialects.analysis.dots import TT_DOTS
 from tilewright.dialects.analysis.layout_cost import registers
 from tilewright.dialects.analysis.structure import Function, Node, erase_dead, functions, region_ancestor, type_info
 from tilewright.dialects.lowering.context import REST_READS_ANEW, ROUNDS_READ_ANEW
+from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
 from tilewright.dialects.pipeline import PassContext
 
 OTHERS = 100  # of a lane: fragments in flight, addresses, counters; with 160 words in tiles, dk and dv on gfx1100 still computed addresses in their loop
@@ -103,6 +104,17 @@ def _bytes(alloc: Node) -> int:
     return int(info.numel * info.bits // 8)
 
 
+def _beside_stages(function: Function, loop: Node, ctx: PassContext) -> int:
+    """Bytes of LDS beside the stages of pipelined loads, which are live throughout ``loop``."""
+    inside = {id(node) for node in loop.walk()}
+
+    def used(value: Any) -> bool:
+        return any(id(user) in inside or any(used(v) for v in user.results if type_info(v.type).shape is None) for user, _ in function.uses(value))
+
+    stages = (n for n in function.nodes() if n.name == "ttg.local_alloc" and not n.operands and used(n.results[0]))
+    return int(ctx.capabilities.max_shared_bytes) - sum(memdesc_bytes(n.results[0].type) for n in stages)
+
+
 def _read_again(function: Function, loop: Node, load: Node) -> None:
     """Before each product of the loop that takes what ``load`` read."""
     attributes = {name: load.op.attributes[name] for name in structure.attribute_names(load.op)}
@@ -115,6 +127,7 @@ def _read_again(function: Function, loop: Node, load: Node) -> None:
 def _fit(function: Function, loop: Node, ctx: PassContext) -> bool:
     most = limit(ctx.warp_size, ctx.num_warps) - OTHERS
     room = ctx.capabilities.max_shared_bytes * 3 // 4 - sum(_bytes(n) for n in loop.walk() if n.name == "ttg.local_alloc" and n.operands)
+    left = _beside_stages(function, loop, ctx)
     found: dict[Any, tuple[Node, Node]] = {}
     for dot in [n for n in loop.walk() if n.name in TT_DOTS]:
         for value in dot.operands[:2]:
@@ -127,8 +140,9 @@ def _fit(function: Function, loop: Node, ctx: PassContext) -> bool:
     changed = False
     for value in sorted(found, key=words, reverse=True):
         load, alloc = found[value]
-        if _bytes(alloc) <= room and tiles_in_use(function, loop) > most:
+        if _bytes(alloc) <= min(room, left) and tiles_in_use(function, loop) > most:
             room -= _bytes(alloc)
+            left -= _bytes(alloc)
             _read_again(function, loop, load)
             changed = True
     return changed

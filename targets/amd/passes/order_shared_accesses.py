@@ -8,14 +8,16 @@ Before: buffers that are initialised where they are allocated, in any order. Aft
 early as what it stores allows, and every local_load right before its first use. All buffers of an iteration are then written
 between two barriers and read after the second, where their lifetimes overlap: that is done only while their bytes together
 are at most half of a work-group's LDS, the rest being left for conversions. What is read once before a loop with two buffers (``double_buffer``) is
-read before these are first written, so that they may lie in its place.
+read before these are first written, so that they may lie in its place. So it is before a loop with asynchronous copies, where LDS would not hold both.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tilewright.dialects.analysis.aliases import ASYNC_COPY
 from tilewright.dialects.analysis.structure import Function, Node, Region, functions, type_info
+from tilewright.dialects.passes.allocate_shared_memory import memdesc_bytes
 from tilewright.dialects.pipeline import PassContext
 
 
@@ -50,7 +52,7 @@ def _hoist(function: Function, region: Region, allocs: list[Node]) -> None:
             _move(alloc, region.ops[at])
 
 
-def _sink(function: Function, region: Region, load: Node) -> None:
+def _sink(function: Function, region: Region, load: Node, crowded: bool) -> None:
     index = {id(n): i for i, n in enumerate(region.ops)}
     first = len(region.ops)
     for user, _ in function.uses(load.results[0]):
@@ -60,15 +62,15 @@ def _sink(function: Function, region: Region, load: Node) -> None:
         if node is None:
             return
         first = min(first, index[id(node)])
-    first = min([first, *(i for i, n in enumerate(region.ops[:first]) if i > index[id(load)] and _is_stored_to(function, n))])
+    first = min([first, *(i for i, n in enumerate(region.ops[:first]) if i > index[id(load)] and _is_stored_to(function, n, crowded))])
     if first < len(region.ops) and first > index[id(load)] + 1:
         _move(load, region.ops[first])
 
 
-def _is_stored_to(function: Function, node: Node) -> bool:
-    """An alloc that is written later, stage by stage."""
+def _is_stored_to(function: Function, node: Node, copied_to: bool) -> bool:
+    """An alloc that is written later, stage by stage; ``copied_to``: or by asynchronous copies."""
     return node.name == "ttg.local_alloc" and not node.operands and any(
-        u.name == "ttg.local_store" for view, _ in function.uses(node.results[0]) for r in view.results for u, _ in function.uses(r))
+        u.name == "ttg.local_store" or copied_to and u.name == ASYNC_COPY for view, _ in function.uses(node.results[0]) for r in view.results for u, _ in function.uses(r))
 
 
 def _is_initialised(function: Function, node: Node) -> bool:
@@ -93,6 +95,8 @@ def run(module: Any, ctx: PassContext) -> None:
                 buffers.update(u.results[0] for u, _ in function.uses(alloc.results[0]) if u.name == "ttg.memdesc_trans")
             if len(allocs) > 1:
                 _hoist(function, region, allocs)
+            stages = sum(memdesc_bytes(n.results[0].type) for n in region.ops if n.name == "ttg.local_alloc" and not n.operands)
+            crowded = stages + sum(map(_bytes, allocs)) > ctx.capabilities.max_shared_bytes
             for load in [n for n in region.ops if n.name == "ttg.local_load"]:
                 if load.operands[0] in buffers:
-                    _sink(function, region, load)
+                    _sink(function, region, load, crowded)

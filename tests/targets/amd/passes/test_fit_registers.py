@@ -18,12 +18,12 @@ from tilewright.targets.amd.passes.fit_registers import limit
 STRIDES = [f"stride_{a}" for a in ("qh", "qm", "kh", "kn", "vh", "vn", "oh", "om")]
 
 
-def compiled(arch, warps, m=128, n=64, dim=64):
+def compiled(arch, warps, m=128, n=64, dim=64, stages=2):
     signature = {f"{t}_ptr": "*bf16" for t in "qkvo"} | dict.fromkeys([*STRIDES, "n_ctx"], "i32") | {"qk_scale": "fp32"}
     aligned = {(i,): [["tt.divisibility", 16]] for i, t in enumerate(signature.values()) if t != "fp32"}
     constants = {"HEAD_DIM": dim, "BLOCK_M": m, "BLOCK_N": n, "CAUSAL": False, "PRECISION": "ieee"}
     source = ASTSource(fn=example.attention_kernel, signature=signature | dict.fromkeys(constants, "constexpr"), constexprs=constants, attrs=aligned)
-    return triton.compile(source, target=GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32), options={"num_warps": warps, "num_stages": 2})
+    return triton.compile(source, target=GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32), options={"num_warps": warps, "num_stages": stages})
 
 
 def reads_of_queries(kernel, m=128, dim=64):
@@ -50,6 +50,14 @@ def test_without_the_pass_registers_spill(monkeypatch):
 @pytest.mark.parametrize("arch, warps", [("gfx1201", 8), ("gfx942", 4)])
 def test_what_fits_stays_in_registers(arch, warps):
     assert reads_of_queries(compiled(arch, warps)) == 0
+
+
+@pytest.mark.parametrize("m, stages", [(128, 5), (256, 4)])
+def test_queries_make_room_for_many_stages(m, stages):
+    """gfx950's copies to LDS fill it with their stages: the queries are read before, not in the loop or after the first copies, when both would be needed."""
+    kernel = compiled("gfx950", 8, m, dim=128, stages=stages)
+    assert reads_of_queries(kernel, m, 128) == 0 and kernel.metadata.shared <= 163840
+    assert re.search(r"buffer_load_dwordx4 .* lds", kernel.asm["amdgcn"])
 
 
 def matmul(m, n, k, warps):
