@@ -237,6 +237,8 @@ class Bundle:
             with open(path, "rb") as f:
                 self._archive = zipfile.ZipFile(io.BytesIO(f.read()))
             index = json.loads(self.read(_INDEX))
+        except OSError as error:
+            raise BundleError(f"{path}: the bundle cannot be read: {error.strerror or error}") from error
         except (zipfile.BadZipFile, ValueError) as error:
             raise BundleError(f"{path} is no bundle, or damaged: {error}") from error
         if not isinstance(index, dict) or index.get("format") != FORMAT:
@@ -308,6 +310,5 @@ class Bundle:
 
 
 def load_bundle(path: Any) -> Bundle:
-    """What ``tilewright compile --bundle`` wrote. Raises BundleError where the file is damaged or of another format, OSError where it cannot be
-    read."""
+    """What ``tilewright compile --bundle`` wrote. Raises BundleError where the file is missing, cannot be read, is damaged or of another format."""
     return Bundle(os.fspath(path))

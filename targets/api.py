@@ -19,7 +19,18 @@ from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.matrix_ops import MatrixOp, OperandBases
 from tilewright.dialects.passes import shared_pass, tt_passes, ttg_passes
 from tilewright.dialects.pipeline import Pass, PassContext, Pipeline, Stage
-from tilewright.targets.protocol import API_VERSION, Capabilities, Device, Driver, GPUTarget, TargetPlugin
+from tilewright.targets.kernel_arguments import FORMATS as ARGUMENT_FORMATS
+from tilewright.targets.kernel_arguments import checked as checked_arguments
+from tilewright.targets.kernel_arguments import layout as argument_layout
+from tilewright.targets.protocol import (
+    API_VERSION,
+    Capabilities,
+    CommonOptions,
+    Device,
+    Driver,
+    GPUTarget,
+    TargetPlugin,
+)
 
 
 def translate_to_llvm_ir(module: Any, ctx: PassContext) -> str:
@@ -30,8 +41,8 @@ def translate_to_llvm_ir(module: Any, ctx: PassContext) -> str:
 
 
 __all__ = [
-    "API_VERSION", "ArgumentError", "AssemblerNotFoundError", "Capabilities", "CompilationError", "Device", "Driver",
+    "API_VERSION", "ARGUMENT_FORMATS", "ArgumentError", "AssemblerNotFoundError", "Capabilities", "CommonOptions", "CompilationError", "Device", "Driver",
     "DriverNotFoundError", "GPUTarget", "MatrixOp", "OperandBases", "OutOfResources", "Pass", "PassContext", "Pipeline",
     "Stage", "TargetHooks", "TargetNotFoundError", "TargetPlugin", "TilewrightError", "UnsupportedArchError",
-    "UnsupportedOnTargetError", "shared_pass", "translate_to_llvm_ir", "tt_passes", "ttg_passes",
+    "UnsupportedOnTargetError", "argument_layout", "checked_arguments", "shared_pass", "translate_to_llvm_ir", "tt_passes", "ttg_passes",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.pipeline import Pipeline
 
 API_VERSION = 1
@@ -47,6 +48,32 @@ class Capabilities:
     max_num_ctas: int = 1
     float8_types: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)  # "triton_arch": how GPUTarget.arch writes it (90 for sm_90a)
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """Options that a launch may set on every target. A plugin's ``options`` is a frozen dataclass derived from it, with options and defaults of its
+    own; one with a ``__post_init__`` calls this one's.
+
+    num_warps: warps a program (a power of two). num_stages: buffers of a pipelined loop. num_ctas: blocks a program; more than
+    ``Capabilities.max_num_ctas`` is refused, and compilers of targets always see 1. enable_fp_fusion: a·b+c may become one rounding. debug: device
+    assertions are compiled. sanitize_overflow: with debug, integers that leave their type are such an assertion. default_dot_input_precision: of
+    float32 dots that name none ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"). Raises ArgumentError for a value that no target takes.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    enable_fp_fusion: bool = True
+    debug: bool = False
+    sanitize_overflow: bool = True
+    default_dot_input_precision: str = "ieee"
+
+    def __post_init__(self) -> None:
+        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1):
+            raise ArgumentError(f"num_warps is {self.num_warps}; allowed are powers of two")
+        if self.num_stages < 1:
+            raise ArgumentError(f"num_stages is {self.num_stages}; at least 1 is needed")
 
 
 class LaunchRequest(Exception):
@@ -109,7 +136,7 @@ class TargetPlugin:
     archs: those compiled for, for messages and `tilewright targets`; default_arch where no device is found.
     probe(): devices present; never raises, never initialises a driver.
     resolve_arch(GPUTarget.arch) → the arch's name, or raises UnsupportedArchError naming the known ones.
-    options: dataclass of what a launch may set (num_warps, num_stages, … with Triton's names and defaults).
+    options: dataclass of what a launch may set, derived from CommonOptions (more under Triton's names, where Triton has them); TypeError if not.
     pipeline(arch, options) → Pipeline from tt (module as the frontend made it) to the last binary stage.
     lowerings: op name → function, over the shared table of dialects.lowering. hooks(arch, options) → TargetHooks.
     binary_stage: the stage that load() takes ("cubin", "hsaco", "obj"). source_stage: its text ("ptx", "amdgcn", "asm").
@@ -144,6 +171,11 @@ class TargetPlugin:
     knobs: Any = None
     language: Mapping[str, TargetFunction] = field(default_factory=dict)
     utilities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.options, type) and issubclass(self.options, CommonOptions)):
+            raise TypeError(f"the options of target {self.name!r}, {getattr(self.options, '__name__', self.options)!r}, are not a dataclass derived from "
+                            "tilewright.targets.api.CommonOptions, which has the options that launches may set on every target")
 
     def __hash__(self) -> int:
         return hash(self.name)  # the fields hold mappings, and a plugin may give lists; plugins are keys of caches

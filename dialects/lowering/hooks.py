@@ -101,8 +101,9 @@ class TargetHooks:
 
     # -- what a kernel says to its user
     def assert_failed(self, b: Any, message: str) -> None:
-        """Stop the kernel: some thread's assertion does not hold."""
-        b.op("llvm.intr.trap")
+        """Stop the kernel: some thread's assertion does not hold, and the user has to see ``message`` in an error. An instruction that ends the
+        kernel will do where that leaves the process alive, and the driver can tell."""
+        raise self.not_given("assert_failed")
 
     def print_values(self, b: Any, text: str, hex: bool, printed: PrintedValues | None) -> None:
         """Print a line of each value from the threads that come here, as dialects/prints.py has them: ``text`` stands between index and value.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.dialects.errors import ArgumentError
+from tilewright.targets.protocol import CommonOptions
 
 
 @dataclass(frozen=True)
-class AmdOptions:
+class AmdOptions(CommonOptions):
     """num_warps: waves a program (power of two). num_stages: buffers of a pipelined loop. waves_per_eu: waves a SIMD unit at least, for
     which LLVM limits registers (0: LLVM decides). matrix_instr_nonkdim: 0, 16 or 32, the M and N of the matrix instructions (0: by the
     tile). kpack: 1 or 2, the instructions' k that a lane holds one after another, at least (operands are read 128 bits at a time in any
@@ -20,22 +21,16 @@ class AmdOptions:
     registers would spill. block_pingpong: on gfx942 and gfx950 the halves of a work-group of eight waves may take turns in a matmul's loop.
     What depends on the architecture is checked by ``check_options``."""
 
-    num_warps: int = 4
     num_stages: int = 2
-    num_ctas: int = 1
     waves_per_eu: int = 0
     matrix_instr_nonkdim: int = 0
     kpack: int = 1
-    enable_fp_fusion: bool = True
     buffer_ops: bool = True
     buffer_atomics: bool = True
     async_copy: bool | None = None
     schedule_hint: str = "none"
     addresses_anew: bool = False
     block_pingpong: bool = True
-    debug: bool = False
-    sanitize_overflow: bool = True
-    default_dot_input_precision: str = "ieee"
 
     def __post_init__(self) -> None:
         if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > 32:

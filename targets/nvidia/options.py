@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.dialects.errors import ArgumentError
+from tilewright.targets.protocol import CommonOptions
 
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
 @dataclass(frozen=True)
-class NvidiaOptions:
+class NvidiaOptions(CommonOptions):
     """num_warps: warps of 32 threads a program (power of two). num_stages: buffers of a pipelined loop. maxnreg: most
     registers a thread (None: the assembler decides). enable_fp_fusion: a·b+c may become one rounding. num_ctas: blocks of a
     cluster, a hint that is not followed (sm_90 and later; elsewhere an error). default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1.
@@ -20,13 +21,7 @@ class NvidiaOptions:
     warp_group_dots (on sm_90a): whether dots are given to warp groups (wgmma); None: as the target thinks best.
     max_num_imprecise_acc_default: of fp8 dots that do not say: how much of k may be added up in less precision than f32 has."""
 
-    num_warps: int = 4
-    num_stages: int = 3
-    num_ctas: int = 1
     maxnreg: int | None = None
-    enable_fp_fusion: bool = True
-    debug: bool = False
-    sanitize_overflow: bool = True
     default_dot_input_precision: str = "tf32"
     fast_compile: bool = False
     tma: bool = True

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from harness import compare
+
+from tilewright.conformance.harness import compare
 
 # the helpers are those of torch's generated kernels in shape: a sum with a tensor promotes to one, whose type is asked
 HELPERS = """

@@ -7,15 +7,12 @@ from typing import Any
 
 from tilewright.dialects.errors import UnsupportedArchError
 from tilewright.dialects.pipeline import Pipeline, Stage
-from tilewright.targets.protocol import Capabilities, Device, TargetPlugin
+from tilewright.targets.protocol import Capabilities, CommonOptions, Device, TargetPlugin
 
 
 @dataclass(frozen=True)
-class Options:
-    num_warps: int = 4
-    num_stages: int = 3
+class Options(CommonOptions):
     speed: str = "normal"
-    enable_fp_fusion: bool = True
 
 
 class Handle:

@@ -138,8 +138,10 @@ def test_damage_is_found(made, tmp_path):
     (tmp_path / "text").write_text("no zip")
     with pytest.raises(BundleError, match="is no bundle, or damaged"):
         tilewright.load_bundle(tmp_path / "text")
-    with pytest.raises(OSError):
-        tilewright.load_bundle(tmp_path / "absent")
+    with pytest.raises(BundleError, match=r"absent.tw: the bundle cannot be read: No such file"):
+        tilewright.load_bundle(tmp_path / "absent.tw")
+    with pytest.raises(BundleError, match="the bundle cannot be read: Is a directory"):
+        tilewright.load_bundle(tmp_path)
     newer = rewritten(made, tmp_path, lambda name, data: data.replace(b'"format": 1', b'"format": 2') if name == "index.json" else data)
     with pytest.raises(BundleError, match="of format 2; this Tilewright reads format 1"):
         tilewright.load_bundle(newer)

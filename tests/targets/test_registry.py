@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 
-from tilewright.dialects.errors import TargetNotFoundError, UnsupportedArchError
+from tilewright.compiler.options import make_options, options_dict
+from tilewright.dialects.errors import ArgumentError, TargetNotFoundError, UnsupportedArchError
 from tilewright.dialects.pipeline import Pipeline
 from tilewright.targets import registry
-from tilewright.targets.protocol import Capabilities, Device, GPUTarget, TargetPlugin
-
-
-@dataclass(frozen=True)
-class Options:
-    num_warps: int = 4
-    num_stages: int = 3
+from tilewright.targets.protocol import Capabilities, CommonOptions, Device, GPUTarget, TargetPlugin
 
 
 def make(name: str, aliases: tuple[str, ...] = (), device_types: tuple[str, ...] = (), found: int = 0, simulator=None, probe=None) -> TargetPlugin:
@@ -30,7 +25,7 @@ def make(name: str, aliases: tuple[str, ...] = (), device_types: tuple[str, ...]
     return TargetPlugin(
         api=1, name=name, aliases=aliases, device_types=device_types, archs=archs, default_arch="a1",
         probe=probe or (lambda: [Device(i, f"{name} {i}", "a2") for i in range(found)]), resolve_arch=resolve,
-        capabilities=lambda arch: Capabilities(arch, 32, 1024, extra={"triton_arch": int(arch[1:])}), options=Options,
+        capabilities=lambda arch: Capabilities(arch, 32, 1024, extra={"triton_arch": int(arch[1:])}), options=CommonOptions,
         pipeline=lambda arch, options: Pipeline(()), driver=lambda: None, fingerprint=lambda: "1",
         binary_stage="bin", source_stage="text", simulator=simulator)
 
@@ -164,3 +159,20 @@ def test_shipped_plugins_are_keys(name):
     """Caches of bundles and launchers are keyed by selections; a mapping among a plugin's fields must not make them unhashable."""
     selection = registry.parse(name)
     assert {selection: 1}[registry.parse(name)] == 1
+
+
+def test_options_are_derived_from_those_that_every_target_has():
+    class Own:
+        num_warps = 4
+
+    with pytest.raises(TypeError, match="options of target 'cpux', 'Own', are not a dataclass derived from tilewright.targets.api.CommonOptions"):
+        replace(make("cpux"), options=Own)
+    given = {"debug": True, "sanitize_overflow": False, "default_dot_input_precision": "tf32", "enable_fp_fusion": False, "num_warps": 2, "num_stages": 5, "num_ctas": 1}
+    assert options_dict(make_options(registry.Selection(make("cpux"), "a1"), given)) == given
+    with pytest.raises(ArgumentError, match="num_stages is 0; at least 1 is needed"):
+        make_options(registry.Selection(make("cpux"), "a1"), {"num_stages": 0})
+
+
+@pytest.mark.parametrize("name", ["cpu", "nvidia", "amd"])
+def test_shipped_targets_take_the_common_options(name):
+    assert issubclass(registry.get(name).options, CommonOptions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from tilewright.targets.api import (
     API_VERSION,
     Capabilities,
+    CommonOptions,
     GPUTarget,  # noqa: F401  (what users compile for: GPUTarget("toy", "toy1", 1))
     MatrixOp,
     OperandBases,
@@ -22,6 +22,7 @@ from tilewright.targets.api import (
     TargetPlugin,
     UnsupportedArchError,
     UnsupportedOnTargetError,
+    checked_arguments,
     shared_pass,
     tt_passes,
     ttg_passes,
@@ -33,11 +34,9 @@ MATRIX_OPS = (MatrixOp("toy.fma_2x2x2_f32", 2, 2, 2, "f32", "f32", "f32", _TILE,
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(CommonOptions):
     num_warps: int = 1
     num_stages: int = 1
-    num_ctas: int = 1
-    enable_fp_fusion: bool = True
 
 
 def resolve_arch(arch: int | str) -> str:
@@ -165,8 +164,8 @@ def pipeline(arch: str, options: Any) -> Pipeline:
 
 
 # ----------------------------------------------------------------------------------------------------- driver
-_CTYPES = {"i1": ctypes.c_bool, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-           "u64": ctypes.c_uint64, "fp32": ctypes.c_float, "fp64": ctypes.c_double}
+_CTYPES = {"i1": ctypes.c_bool, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "i16": ctypes.c_int16, "u16": ctypes.c_uint16, "i32": ctypes.c_int32,
+           "u32": ctypes.c_uint32, "i64": ctypes.c_int64, "u64": ctypes.c_uint64, "fp32": ctypes.c_float, "fp64": ctypes.c_double}
 _grid = (ctypes.c_int32 * 8)()
 _grid_callback = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: ctypes.addressof(_grid))
 
@@ -195,13 +194,17 @@ class Driver:
         return Loaded(asm["toyobj"], metadata["name"])
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
+        for t in signature:
+            if not t.startswith("*") and t not in _CTYPES:
+                raise UnsupportedOnTargetError(f"the toy chip takes no kernel arguments of type {t}; pass fp32")
         kinds = [ctypes.c_void_p if t.startswith("*") else _CTYPES[t] for t in signature]
+
+        def address(a: Any) -> int:
+            return int(a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else a or 0)
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
             fn = ctypes.CFUNCTYPE(None, *kinds)(handle.function)
-            raw = [a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else a for a in args]
-            if any(kind is ctypes.c_float and math.isinf(kind(value).value) and not math.isinf(value) for kind, value in zip(kinds, raw)):
-                raise OverflowError("a float beyond fp32")  # ctypes takes it; the caller makes of it an error that names the argument
+            raw = checked_arguments(args, signature, address)  # ctypes takes numbers beyond the type's
             _grid[3], _grid[4], _grid[5] = gx, gy, gz
             for i in range(gx * gy * gz):
                 _grid[0], _grid[1], _grid[2] = i % gx, i // gx % gy, i // gx // gy
