@@ -150,12 +150,18 @@ def test_failures_are_held_against_the_rare():
     assert found["load"]["fp32"] == {"passed": 2, "refused": 0, "failed": 0} and found["sum"]["fp32"]["failed"] == 1
     found = add_up({"a": test("passed", load="fp32"), "c": test("refused", load="fp32", sort="bf16")})
     assert found["sort"]["bf16"]["refused"] == 1 and found["load"]["fp32"]["refused"] == 0
+    refused, failed = test("refused", sort="bf16"), test("failed", sort="bf16")
+    refused["runs"][0]["reason"], failed["runs"][0]["reason"] = "no sorting here", "wrong"
+    for tests in ({"a": refused, "b": failed}, {"b": failed, "a": refused}):
+        assert add_up(tests)["sort"]["bf16"] == {"passed": 0, "refused": 1, "failed": 1, "reason": "b: wrong"}
 
 
 def test_files_of_the_suite_can_be_installed():
     """They import each other under the package's name (``conformance`` alone exists in a checkout only)."""
     for file in HERE.glob("*.py"):
         assert not [line for line in file.read_text().splitlines() if line.startswith(("from conformance", "import conformance"))], f"{file.name}: say tilewright.conformance"
+        siblings = {f.stem for f in HERE.glob("*.py")} & {line.split()[1] for line in file.read_text().splitlines() if line.startswith(("from ", "import "))}
+        assert not siblings, f"{file.name}: say tilewright.conformance.{siblings.pop()}"
 
 
 def test_a_gap_is_found():

@@ -135,7 +135,7 @@ def lower_print(ctx: Any, op: Any) -> None:
     b, prefix, as_hex = ctx.b, ir.StringAttr(op.attributes["prefix"]).value, bool(ir.BoolAttr(op.attributes["hex"]).value)
     first = ctx.indices.bits_are_zero(ctx.num_threads - 1)
     if not len(op.operands):
-        b.if_then(first, lambda: ctx.hooks.print_values(b, prefix, as_hex, None))
+        _where(b, first, partial(ctx.hooks.print_values, b, prefix, as_hex, None))
         return
     signs = list(ir.DenseI32ArrayAttr(op.attributes["is_signed"]))
     for k, (value, signed) in enumerate(zip(op.operands, signs)):

@@ -189,7 +189,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call":
         for name, value in report.user_properties:
             if name == _PROPERTY:
-                state.tests[report.nodeid] = json.loads(str(value))
+                record = json.loads(str(value))
+                # the id of a test of a file that --pyargs names has no file, and tests of several files may have one name
+                state.tests[f"{Path(record['file']).name}{report.nodeid}" if report.nodeid.startswith("::") else report.nodeid] = record
     elif report.when == "setup" and not report.passed and "conformance" in report.nodeid:
         state.tests.setdefault(report.nodeid, {"outcome": "failed" if report.failed else "skipped", "reason": str(report.longrepr)[-500:], "seconds": 0, "runs": []})
 
@@ -204,7 +206,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- the report
 def add_up(tests: dict[str, dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Name → type ("" for a use without one) → counts of passed, refused and failed runs, with the reason of the first that did not pass.
+    """Name → type ("" for a use without one) → counts of passed, refused and failed runs, with the reason of the first that failed, else of the first refused.
 
     A failed run is held against those of its names and types that no passed run used, or else against all of it that fewest runs used.
     """
@@ -227,8 +229,8 @@ def add_up(tests: dict[str, dict[str, Any]]) -> dict[str, dict[str, dict[str, An
         for name, kind in blamed:
             entry = names.setdefault(name, {}).setdefault(kind, {"passed": 0, "refused": 0, "failed": 0})
             entry[run["outcome"]] += 1
-            if run["outcome"] != "passed":
-                entry.setdefault("reason", f"{nodeid.rpartition('/')[2]}: {run['reason'].splitlines()[0] if run['reason'] else ''}"[:400])
+            if run["outcome"] == "failed" and entry["failed"] == 1 or run["outcome"] == "refused" and "reason" not in entry:  # a failure's comes first
+                entry["reason"] = f"{nodeid.rpartition('/')[2]}: {run['reason'].splitlines()[0] if run['reason'] else ''}"[:400]
     return names
 
 

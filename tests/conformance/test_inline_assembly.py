@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import pytest
 import torch
@@ -140,8 +141,11 @@ def test_what_is_refused_names_the_line(asm, constraints, error, text):
             x = tl.inline_asm_elementwise({asm or 'nop'!r}, {constraints or f'={letter},{letter}'!r}, [x], dtype=tl.int32, is_pure=True, pack=1)
             tl.store(o + tl.arange(0, 8), x)
         """
-    with pytest.raises(error, match=text) as caught:
+    with pytest.raises(error) as caught:
         run(kernel_of(source), {"o": poisoned("int32", 8)}, num_warps=1)
+    if "do not define check_inline_asm" in str(caught.value):
+        raise caught.value  # a target that takes no assembly at all says nothing of this one: refused
+    assert re.search(text, str(caught.value)), caught.value
     assert "x = tl.inline_asm_elementwise" in caught.value.source_line
 
 

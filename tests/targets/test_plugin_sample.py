@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -141,6 +142,57 @@ def test_what_the_plugin_lacks_is_refused(installed, tmp_path):
         else:
             assert array[1] == (2 if array is halves else 1)
     """, tmp_path)
+
+
+def test_it_takes_the_options_of_every_target(installed, tmp_path):
+    """Which it never names; a failed assertion, for which it has no hook, is refused and does not end the process. So are programs too long for it."""
+    run(installed, HEADER + """
+    from tilewright.dialects.errors import ArgumentError, OutOfResources, UnsupportedOnTargetError
+
+    @triton.jit
+    def scale(p, f, N: tl.constexpr):
+        tl.store(p + tl.arange(0, N), tl.load(p + tl.arange(0, N)) * f)
+
+    @triton.jit
+    def asserts(p):
+        tl.device_assert(tl.load(p) > 0, "positive")
+
+    def raises(kind, text, call):
+        try:
+            call()
+        except kind as e:
+            assert text in str(e), e
+        else:
+            raise AssertionError(text)
+
+    x = np.ones(8, np.float32)
+    options = dict(debug=True, sanitize_overflow=False, default_dot_input_precision="ieee", enable_fp_fusion=False, num_ctas=1, num_stages=3)
+    scale[(1,)](x, 2.0, N=8, **options)
+    assert (x == 2).all()
+    raises(ArgumentError, "default_dot_input_precision is one of", lambda: scale[(1,)](x, 2.0, N=8, default_dot_input_precision="x"))
+    raises(ArgumentError, "num_ctas is 2", lambda: scale[(1,)](x, 2.0, N=8, num_ctas=2))
+    raises(ArgumentError, "argument 'f' of scale: 1e+39 is beyond the largest fp32", lambda: scale[(1,)](x, 1e39, N=8))
+    asserts[(1,)](x)
+    raises(UnsupportedOnTargetError, "do not define assert_failed", lambda: asserts[(1,)](x, debug=True))
+    raises(OutOfResources, "lines of LLVM IR", lambda: scale[(1,)](np.ones(16384, np.float32), 2.0, N=16384))
+    """, tmp_path)
+
+
+def test_a_part_of_the_conformance_suite_runs_on_it(installed, tmp_path):
+    """As docs/conformance.md has it for the whole suite: passes, refusals with reasons, no failures, and a report."""
+    files = ("test_host_errors", "test_prints_and_asserts", "test_inline_assembly")
+    done = subprocess.run([
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--pyargs", *(f"tilewright.conformance.{f}" for f in files),
+        "--tilewright-target", "toy", "--tilewright-sample", "1:5", "--tilewright-report", "report.json"],
+        capture_output=True, text=True, cwd=tmp_path, env={
+            **{k: v for k, v in os.environ.items() if k not in ("PYTEST_ADDOPTS", "TILEWRIGHT_TARGET", "TILEWRIGHT_TEST_DEVICE", "TILEWRIGHT_INTERPRET")},
+            "PYTHONPATH": str(installed), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")})
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    tests = list(report["tests"].values())
+    assert report["target"] == "toy" and {t["outcome"] for t in tests} == {"passed", "refused"}
+    assert all(t["reason"] for t in tests if t["outcome"] == "refused")
+    assert {n.partition(".py::")[0] for n in report["tests"]} == set(files)
 
 
 def test_the_plugin_is_listed_and_a_broken_one_harms_nothing(installed, tmp_path):

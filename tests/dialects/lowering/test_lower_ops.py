@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from lowering_harness import LAYOUTS, Text, blocked, ptr, slice_of, tensor
+from lowering_harness import LAYOUTS, Hooks, Text, blocked, ptr, slice_of, tensor
 
 from tilewright.dialects.errors import InternalCompilerError, TypeMismatchError, UnsupportedOnTargetError
 
@@ -432,13 +432,35 @@ def test_inline_assembly_of_more_elements_than_a_thread_has():
     assert text.count("op $0, $1;") == 1  # the thread's four, and four that nobody asks for
 
 
-def test_assertions_trap():
+def _asserting():
     t = Text(ptr("x", "i32"))
     v = tensor([N], "i32", E)
     c = t("arith.cmpi", f"{t.load('%x', 'i32', [N], E)}, {t.constant('0', v)}", f"{v}, {v}", tensor([N], "i1", E), "predicate = 5 : i64")
     t("tt.assert", c, tensor([N], "i1", E), None, 'message = "not negative"')
-    kernel = t.kernel()
-    assert "llvm.intr.trap" in kernel.text()
+    return t
+
+
+def test_assertions_are_the_hooks(monkeypatch):
+    said = []
+    monkeypatch.setattr(Hooks, "assert_failed", lambda self, b, message: (said.append(message), b.op("llvm.intr.trap")))
+    text = _asserting().kernel().text()
+    assert "llvm.intr.trap" in text.split("llvm.cond_br")[-1] and said == ["not negative"]
+
+
+def test_asserting_without_a_hook_is_refused():
+    """A trap would end the process of a target that runs in it, as every target's without a device does."""
+    with pytest.raises(UnsupportedOnTargetError, match="the class Hooks, do not define assert_failed"):
+        _asserting().kernel()
+
+
+@pytest.mark.parametrize("num_warps, warp_size", [(1, 1), (4, 32)])
+def test_a_print_of_no_value_is_by_the_first_thread(monkeypatch, num_warps, warp_size):
+    """Which needs no branch where there is one thread: that was a mistake of the compiler."""
+    monkeypatch.setattr(Hooks, "print_values", lambda self, b, text, hex, printed: b.op("llvm.intr.trap"))
+    t = Text("%n: i32")
+    t("tt.print", "", "", None, 'prefix = "here", hex = false, is_signed = array<i32>, operandSegmentSizes = array<i32: 0, 0, 0, 0, 0, 0, 0, 0>')
+    text = t.kernel(num_warps, warp_size).text()
+    assert "llvm.intr.trap" in text and ("llvm.cond_br" in text) == (num_warps > 1)
 
 
 def test_printing_without_a_hook_is_refused():

@@ -15,6 +15,7 @@ from tilewright.targets.api import (
     GPUTarget,  # noqa: F401  (what users compile for: GPUTarget("toy", "toy1", 1))
     MatrixOp,
     OperandBases,
+    OutOfResources,
     Pass,
     Pipeline,
     Stage,
@@ -98,6 +99,9 @@ class Hooks(TargetHooks):
 
 
 # ---------------------------------------------------------------------------------------------------- emitter
+_MOST_LINES = 50_000  # the chip's program memory; LLVM takes many minutes for ten times as much
+
+
 def _machine() -> Any:
     import llvmlite.binding as llvm
 
@@ -120,6 +124,8 @@ def to_llvm_ir(module: Any, ctx: Any) -> str:
     from tilewright.targets.api import translate_to_llvm_ir
 
     text = translate_to_llvm_ir(module, ctx)
+    if (lines := text.count("\n")) > _MOST_LINES:
+        raise OutOfResources(lines, _MOST_LINES, "lines of LLVM IR", "The one thread of a program holds whole tiles: use smaller blocks.")
     # the toy chip's shared memory is a plain global array of each program
     ctx.metadata["llir"] = text.replace("@global_smem = external", "@global_smem = internal").replace(
         "[0 x i8], align", f"[{max(int(ctx.metadata.get('shared', 0)), 1)} x i8] zeroinitializer, align")
