@@ -87,7 +87,7 @@ def test_compile(fake, capsys, tmp_path):
     assert cli.main(base) == 0
     assert capsys.readouterr().out == "text of add for f2\n"
     assert cli.main([*base, "--emit", "ttir", "--num-warps", "8", "--option", "speed=fast"]) == 0
-    assert "func.func" in capsys.readouterr().out and fake.contexts[-1].options == fake_target.Options(8, 3, "fast")
+    assert "func.func" in capsys.readouterr().out and fake.contexts[-1].options == fake_target.Options(num_warps=8, speed="fast")
     assert cli.main([*base, "-o", "out.bin"]) == 0
     assert (tmp_path / "out.bin").read_bytes() == b"text of add for f2\x00\xff"
     assert cli.main([*base, "--emit", "list"]) == 0

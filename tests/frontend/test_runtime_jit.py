@@ -218,7 +218,7 @@ def test_wrong_arguments(fake):
         add[(1,)](x, object(), 5, 3)
     with pytest.raises(ArgumentError, match="'x'.*>f4"):
         add[(1,)](x.astype(">f4"), x, 5, 3)
-    with pytest.raises(ArgumentError, match="'sped' is neither a parameter .* enable_fp_fusion, num_stages, num_warps, speed"):
+    with pytest.raises(ArgumentError, match="'sped' is neither a parameter .* enable_fp_fusion, num_ctas, num_stages, num_warps, sanitize_overflow, speed"):
         add[(1,)](x, x, 5, 3, sped="fast")
     with pytest.raises(ArgumentError, match="num_warps is a power of two; found 3"):
         add[(1,)](x, x, 5, 3, num_warps=3)

@@ -63,7 +63,7 @@ def test_the_variant_is_compiled_once_and_launched_with_the_same_arguments(fake)
     usual = copy[(1,)](x, y, 6, 3, num_warps=2)
     other = copy[(1,)](x, y, 7, 3, num_warps=2)
     assert copy[(2,)](x, y, 9, 3, num_warps=2) is other and copy[(1,)](x, y, 8, 3, num_warps=2) is usual and other is not usual
-    assert [c.options for c in fake.contexts] == [fake_target.Options(2, 3, "normal"), fake_target.Options(2, 3, "low")]
+    assert [c.options for c in fake.contexts] == [fake_target.Options(num_warps=2), fake_target.Options(num_warps=2, speed="low")]
     addresses = x.ctypes.data, y.ctypes.data
     assert [launch[2] for launch in fake.driver.launches] == [(*addresses, 6), (*addresses, 7, "low"), (*addresses, 9, "low"), (*addresses, 8)]
     assert [launch[:2] for launch in fake.driver.launches][2] == ((2, 1, 1), 100) and fake.asked == [7, 9]
