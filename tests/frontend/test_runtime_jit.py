@@ -226,7 +226,7 @@ def test_wrong_arguments(fake):
         add[(1,)](x, x, 5, 3, num_ctas=2)
     assert fake.driver.launches == []
     add[(1,)](x, x, 5, 3, num_ctas=1, maxnreg=None, speed="fast", num_warps=8)
-    assert fake.contexts[-1].options == fake_target.Options(8, 3, "fast")
+    assert fake.contexts[-1].options == fake_target.Options(num_warps=8, speed="fast")
 
 
 def test_options_of_another_type(fake):
