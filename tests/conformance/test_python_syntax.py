@@ -163,7 +163,7 @@ def test_long_loops_that_change_something_end():
             while tl.load(o + 1) < 3000:
                 tl.atomic_add(o + 1, 1)
             tl.store(o, rounds)
-        """, {"o": torch.zeros(2, dtype=torch.int32), "n": 97}, expected={"o": np.array([118, 3000], np.int32)})
+        """, {"o": torch.zeros(2, dtype=torch.int32), "n": 97}, num_warps=1, expected={"o": np.array([118, 3000], np.int32)})  # more warps would race
 
 
 def test_hints_change_no_value():
