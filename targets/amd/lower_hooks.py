@@ -234,7 +234,15 @@ class AmdHooks(TargetHooks):
 
         if pred is None:
             return run()
-        return b.if_then_else(pred, run, lambda: b.zero(value.type))[0]
+        return self._by_some_lanes(b, run, pred, value.type, sem)
+
+    def _by_some_lanes(self, b: Any, run: Any, pred: Any, type: Any, sem: str) -> Any:
+        """What ``run`` gives where ``pred`` holds. An acquire is the program's, not the acting lanes' alone: without a fence that all pass, LLVM lets the
+        others keep what they loaded before (of one thread, the fence costs nothing)."""
+        old = b.if_then_else(pred, run, lambda: b.zero(type))[0]
+        if sem in ("acquire", "acq_rel"):
+            b.op("llvm.fence", (), (), {"ordering": b.int_attr(ORDERINGS["acquire"], 64), "syncscope": ir.StringAttr.get("singlethread")})
+        return old
 
     def atomic_cas(self, b: Any, ptr: Any, cmp: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
         bits = _bits(value.type)
@@ -247,7 +255,7 @@ class AmdHooks(TargetHooks):
 
         if pred is None:
             return run()
-        return b.if_then_else(pred, run, lambda: b.zero(value.type))[0]
+        return self._by_some_lanes(b, run, pred, value.type, sem)
 
     # -- shared memory
     def pack_bytes(self, b: Any, values: Sequence[Any], groups: Sequence[Sequence[int]]) -> list[Any] | None:
