@@ -122,6 +122,8 @@ def lower_store(ctx: Any, op: Any) -> None:
         predicate = _predicate(ctx, owner, masks[first] if masks else None)
         vector = b.pack_vector([ctx.to_storage(values[r]) for r in group])
         hooks.store_global(b, pointers[first], vector, predicate, cache, evict, bits * len(group) // 8)
+    if owner is not None:
+        hooks.after_owners(b)
 
 
 def share_old_values(ctx: Any, op: Any, registers: list[Any]) -> list[Any]:
@@ -158,6 +160,8 @@ def lower_atomic_rmw(ctx: Any, op: Any) -> list[Any]:
     for r in _unique(ctx, ptr.type):
         predicate = _predicate(ctx, owner, masks[r] if masks else None)
         out[r] = ctx.hooks.atomic_rmw(ctx.b, kind, pointers[r], values[r], predicate, sem, scope)
+    if owner is not None:
+        ctx.hooks.after_owners(ctx.b)
     return [share_old_values(ctx, op, out)]
 
 
@@ -170,4 +174,6 @@ def lower_atomic_cas(ctx: Any, op: Any) -> list[Any]:
     out: list[Any] = [None] * len(pointers)
     for r in _unique(ctx, type):
         out[r] = ctx.hooks.atomic_cas(ctx.b, pointers[r], compare[r], values[r], owner, sem, scope)
+    if owner is not None:
+        ctx.hooks.after_owners(ctx.b)
     return [share_old_values(ctx, op, out)]

@@ -143,6 +143,10 @@ class TargetHooks:
     def store_global(self, b: Any, ptr: Any, value: Any, pred: Any, cache: str, evict: str, align: int) -> None:
         raise self.not_given("store_global")
 
+    def after_owners(self, b: Any) -> None:
+        """After a store or an atomic which, of threads that hold copies of an element, one alone did: the others' loads from here on are to see it. For
+        targets whose compiler would take a thread's memory for unchanged where that thread did nothing. Default: nothing."""
+
     def atomic_rmw(self, b: Any, op: str, ptr: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
         raise self.not_given("atomic_rmw")
 

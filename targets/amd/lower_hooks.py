@@ -237,12 +237,15 @@ class AmdHooks(TargetHooks):
         return self._by_some_lanes(b, run, pred, value.type, sem)
 
     def _by_some_lanes(self, b: Any, run: Any, pred: Any, type: Any, sem: str) -> Any:
-        """What ``run`` gives where ``pred`` holds. An acquire is the program's, not the acting lanes' alone: without a fence that all pass, LLVM lets the
-        others keep what they loaded before (of one thread, the fence costs nothing)."""
+        """What ``run`` gives where ``pred`` holds. An acquire is the program's, not the acting lanes' alone."""
         old = b.if_then_else(pred, run, lambda: b.zero(type))[0]
         if sem in ("acquire", "acq_rel"):
-            b.op("llvm.fence", (), (), {"ordering": b.int_attr(ORDERINGS["acquire"], 64), "syncscope": ir.StringAttr.get("singlethread")})
+            self.after_owners(b)
         return old
+
+    def after_owners(self, b: Any) -> None:
+        """A fence that all lanes pass (of one thread, it costs nothing): without it LLVM lets those that did nothing keep what they loaded before."""
+        b.op("llvm.fence", (), (), {"ordering": b.int_attr(ORDERINGS["acquire"], 64), "syncscope": ir.StringAttr.get("singlethread")})
 
     def atomic_cas(self, b: Any, ptr: Any, cmp: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
         bits = _bits(value.type)
