@@ -247,6 +247,7 @@ class Memory:
 
     def _elements(self, index: np.ndarray, offset: np.ndarray, storage: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray] | None:
         """The buffer as elements, and their numbers: of an access to one buffer, as most are, whose elements do not straddle its own."""
+        offset = offset.astype(np.uint64, copy=False)  # of signed addresses numpy makes floats
         size, first = storage.itemsize, int(index[0])
         if index[-1] != first or (index != first).any():
             return None
