@@ -21,8 +21,8 @@ def text(body: str, signature: dict, constexprs: dict | None = None, **kwargs) -
 
 def test_the_function_its_arguments_and_hints():
     got = text("tl.store(p, n)", {"p": "*fp16", "n": "i32", "b": "i1", "u": "u64", "f": "fp32", "q": "*i1", "h": "*fp8e4nv"},
-               attrs={(0,): [["tt.divisibility", 16]], (1,): [["tt.divisibility", 8]]})
-    assert ("func.func public @kernel(%arg0: !tt.ptr<f16, 1 : i32> {tt.divisibility = 16 : i32}, %arg1: i32 {tt.divisibility = 8 : i32}, "
+               attrs={(0,): [["tt.divisibility", 16]], (1,): [["tt.divisibility", 16]]})
+    assert ("func.func public @kernel(%arg0: !tt.ptr<f16, 1 : i32> {tt.divisibility = 16 : i32}, %arg1: i32 {tt.divisibility = 16 : i32}, "
             "%arg2: i1, %arg3: i64, %arg4: f32, %arg5: !tt.ptr<i8, 1 : i32>, %arg6: !tt.ptr<f8E4M3FN, 1 : i32>) attributes {tt.kernel}") in got
     assert "arith.sitofp %arg1 : i32 to f16" in got
 

@@ -56,8 +56,8 @@ def test_accesses_that_are_narrow():
 
 
 def test_spills():
-    """A tile of 256×256 in the registers of two waves of 32 lanes."""
-    kernel = triton.compile(ASTSource(product, *cli.parse_signature(product, "*fp32:16,*fp32:16,*fp32:16,128,16,'ieee'")), target="amd:gfx1030",
+    """A tile of 64×64 in the registers of one wave of 32 lanes."""
+    kernel = triton.compile(ASTSource(product, *cli.parse_signature(product, "*fp32:16,*fp32:16,*fp32:16,64,16,'ieee'")), target="amd:gfx1030",
                             options={"num_warps": 1})
     assert kernel.metadata.spills > 0
     assert f"registers: {kernel.metadata.spills} of a lane's are kept in scratch memory (gfx1030 has 256 for 1 waves a program; a smaller tile" in kernel.explain()

@@ -86,7 +86,7 @@ def test_a_wave_may_wait_for_another_in_memory():
     address = np.full(2, flag.ctypes.data, np.uint64)
     for spinning in (0, 1):
         flag[0] = 0
-        run_snippet("gfx942", text, sgprs={2: np.arange(2, dtype=np.uint32), 3: np.uint32(spinning), 4: address}, memory=[flag], groups=2)
+        run_snippet("gfx942", text, sgprs={2: np.arange(2, dtype=np.uint32), 3: np.uint32(spinning), 4: address}, memory=[flag], groups=2, check=False)  # a plain flag is a race
         assert flag[0] == 1
 
 
