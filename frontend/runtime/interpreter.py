@@ -31,7 +31,7 @@ from tilewright.runtime.interpreter_rewrite import OBJECT, RULES, code_of
 from tilewright.runtime.interpreter_scope import Scope, checked, placed
 from tilewright.runtime.refusals import check_arguments, check_listed, check_memory, unbound
 from tilewright.runtime.specialize import constexpr_value, is_read_only, pointer_facts
-from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, normalise_grid
+from tilewright.runtime.warm_launch import MISSING, GridArguments, called_grid, normalise_grid
 
 __all__ = ["InterpretedFunction", "InterpreterError"]
 
@@ -286,13 +286,7 @@ class InterpretedFunction:
         given, options = self._bound(args, kwargs)
         check_portable(options)
         if callable(grid):
-            try:
-                grid = grid(GridArguments(given))
-            except TypeError as error:
-                refused = grid_function_error(error, grid)
-                if refused is None:
-                    raise
-                raise refused from None
+            grid = called_grid(grid, GridArguments(given))
         gx, gy, gz = normalise_grid(grid)
         if max(gx, gy, gz) >= 2**31:
             raise ArgumentError(f"the grid is ({gx}, {gy}, {gz}); allowed are up to 2147483647 programs along each of x, y and z")

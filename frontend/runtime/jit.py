@@ -33,7 +33,7 @@ from tilewright.runtime.refusals import (
     unfit,
 )
 from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, shown
-from tilewright.runtime.warm_launch import MISSING, GridArguments, grid_function_error, make_warm_launch, normalise_grid
+from tilewright.runtime.warm_launch import MISSING, GridArguments, called_grid, make_warm_launch, normalise_grid
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
@@ -271,13 +271,7 @@ class JITFunction(JITCallable, KernelInterface):
             entry = self._entries[key] = _Entry(kernel, self.params)
         bound = self._collect(*args, **kwargs)[0]
         if callable(grid):
-            try:
-                grid = grid(GridArguments(bound))
-            except TypeError as error:
-                told = grid_function_error(error, grid)
-                if told is None:
-                    raise
-                raise told from None
+            grid = called_grid(grid, GridArguments(bound))
         x, y, z = normalise_grid(grid)
         if not (x and y and z):
             return entry.kernel

@@ -45,12 +45,15 @@ class GridArguments(dict[str, Any]):
         raise GridAttributeError(f"a grid function is given a dict of the arguments: write meta[{name!r}] in place of meta.{name}")
 
 
-def grid_function_error(error: TypeError, grid: Any) -> GridError | None:
-    """What a TypeError of calling a grid function says of the function; None where it was raised inside of it."""
-    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-        return None
-    return GridError(f"a grid function takes one argument, the launch's arguments by name: lambda meta: (cdiv(meta['n'], meta['BLOCK']),); "
-                     f"{shown(grid)} cannot be called so ({error})")
+def called_grid(grid: Callable[[Any], Any], arguments: GridArguments) -> Any:
+    """What a grid function gives for a launch's arguments. Raises GridError where it does not take one argument; what it raises inside is its own."""
+    try:
+        return grid(arguments)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise
+        raise GridError(f"a grid function takes one argument, the launch's arguments by name: lambda meta: (cdiv(meta['n'], meta['BLOCK']),); "
+                        f"{shown(grid)} cannot be called so ({error})") from None
 
 
 def normalise_grid(grid: Any) -> tuple[int, int, int]:
@@ -130,13 +133,7 @@ _BODY = """\
         if _tw_use.changed():
             return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options, _tw_leading)
     if _tw_type(_tw_grid) is not _tw_tuple and _tw_callable(_tw_grid):
-        try:
-            _tw_grid = _tw_grid(_tw_GridArguments({given}))
-        except _tw_TypeError as _tw_error:
-            _tw_told = _tw_grid_function_error(_tw_error, _tw_grid)
-            if _tw_told is None:
-                raise
-            raise _tw_told from None
+        _tw_grid = _tw_called_grid(_tw_grid, _tw_GridArguments({given}))
     if _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 1 and _tw_type(_tw_grid[0]) is _tw_int and _tw_grid[0] > 0:
         _tw_x = _tw_grid[0]; _tw_y = _tw_z = 1
     else:
@@ -173,7 +170,7 @@ def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: d
     # of this package by name, as warnings look for the user's line above the package's
     scope: dict[str, Any] = {"__name__": __name__, "_tw_self": function, "_tw_missing": MISSING, "_tw_constexpr": constexpr_key, "_tw_ArgumentError": ArgumentError,
                              "_tw_RuntimeError": RuntimeError, "_tw_OverflowError": OverflowError,
-                             "_tw_grid_function_error": grid_function_error, "_tw_LaunchRequest": LaunchRequest, "_tw_GridArguments": GridArguments, "_tw_type": type, "_tw_int": int,
+                             "_tw_called_grid": called_grid, "_tw_LaunchRequest": LaunchRequest, "_tw_GridArguments": GridArguments, "_tw_type": type, "_tw_int": int,
                              "_tw_tuple": tuple, "_tw_len": len, "_tw_callable": callable, "_tw_normalise": normalise_grid, "_tw_TypeError": TypeError, **{f"_tw_{k}": v for k, v in names.items()}}
     heads: list[str] = []
     bind, key = [], []
