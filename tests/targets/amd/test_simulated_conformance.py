@@ -31,7 +31,8 @@ def test_sample(arch, cases, files, least):
 
 # file → cases of each test function, and how many have to pass; of a file that is not named here one case, on one arch of the two
 SAMPLES = {"control": (12, 12), "descriptors": (2, 10), "dot": (3, 6), "elementwise": (2, 20), "memory": (2, 10), "random_kernels": (6, 6), "tiles": (2, 8), "reductions": (2, 6)}
-OTHERS = sorted({f.stem.removeprefix("test_") for f in SUITE.glob("test_*.py")} - SAMPLES.keys())
+# of dot_scaled_tiles gfx950's own instructions run; elsewhere the products are dot_scaled's
+OTHERS = sorted({f.stem.removeprefix("test_") for f in SUITE.glob("test_*.py")} - SAMPLES.keys() - {"dot_scaled_tiles"})
 
 
 @pytest.mark.slow
