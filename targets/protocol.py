@@ -145,6 +145,7 @@ class TargetPlugin:
     knobs: settings of the target's own, a dialects.settings.Group that users see as ``tilewright.knobs.NAME``. A method
     ``option_defaults() → {option: value}`` of it, where there is one, gives the options that such settings stand for.
     language: functions that kernels have on this target only, name → TargetFunction.
+    takes_pinned: whether kernels may be given page-locked memory of the host (a torch tensor whose is_pinned() says so) beside arrays of device_types.
     utilities: functions of the vendor's tools under Triton's names ("get_sass", "nvsmi", …), for modules that only forward to them.
     """
 
@@ -171,6 +172,7 @@ class TargetPlugin:
     knobs: Any = None
     language: Mapping[str, TargetFunction] = field(default_factory=dict)
     utilities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    takes_pinned: bool = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.options, type) and issubclass(self.options, CommonOptions)):

@@ -30,7 +30,7 @@ from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 from tilewright.runtime.interpreter_rewrite import OBJECT, RULES, code_of
 from tilewright.runtime.interpreter_scope import Scope, checked, placed
 from tilewright.runtime.refusals import check_arguments, check_listed, check_memory, unbound
-from tilewright.runtime.specialize import constexpr_value, is_read_only, pointer_facts
+from tilewright.runtime.specialize import PINNED, constexpr_value, is_read_only, pointer_facts
 from tilewright.runtime.warm_launch import MISSING, GridArguments, called_grid, normalise_grid
 
 __all__ = ["InterpretedFunction", "InterpreterError"]
@@ -105,14 +105,14 @@ class _Arguments:
                 raise ArgumentError(f"argument {name!r} has no elements in memory (device {array.device}, layout {array.layout}); pass a dense tensor")
             memory = array.untyped_storage()
             low = memory.data_ptr()
-            if device not in (None, "cpu"):
+            if device not in (None, "cpu", PINNED):
                 if low not in self.copies:
                     self.copies[low] = (memory, memory.cpu())
                 memory = self.copies[low][1]
                 address += memory.data_ptr() - low
             self.memory.add(memory.data_ptr(), memory.nbytes())
         else:
-            if device not in (None, "cpu"):
+            if device not in (None, "cpu", PINNED):
                 raise ArgumentError(f"argument {name!r}, a {type(value).__name__}, lies on {device} and has no untyped_storage() that the interpreter could "
                                     "copy to the host; pass a torch tensor, or an array of the host")
             span = storage(array)

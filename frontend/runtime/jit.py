@@ -32,7 +32,7 @@ from tilewright.runtime.refusals import (
     unbound,
     unfit,
 )
-from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, shown
+from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, pinned_told_apart, shown
 from tilewright.runtime.warm_launch import MISSING, GridArguments, called_grid, make_warm_launch, normalise_grid
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
@@ -303,7 +303,7 @@ class JITFunction(JITCallable, KernelInterface):
             leave(record)
         driver.recent = self.last_launched = ran
         if warm_key is not None:
-            if whole:
+            if whole and pinned_told_apart(warm_key, bound.values()):
                 self._entries[warm_key] = entry.warm(device if placed else None)
         elif self._warm is None:
             count = getattr(entry.kernel.driver, "device_count", None)

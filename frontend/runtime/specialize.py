@@ -11,13 +11,14 @@ arguments that give the same code, and ``describe`` for the first launch of a ke
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language.const import constexpr
 from tilewright.runtime.arguments import TensorWrapper
+from tilewright.targets.registry import is_pinned
 
 ALIGNMENT = 16
 
@@ -34,6 +35,7 @@ _TYPESTR = {"f2": "fp16", "f4": "fp32", "f8": "fp64", "b1": "i1", **{f"{k}{n}": 
 _element_names: dict[Any, str] = {}  # dtype object → name, as seen
 
 CONSTEXPR = "constexpr"
+PINNED = "pinned host memory"  # a device type: memory of the host that a GPU may read and write at the same address
 
 
 def element_name(dtype: Any) -> str:
@@ -108,12 +110,13 @@ def _none(v: None) -> tuple[Any, Any]:
 # with one.
 def _torch_aligned(v: Any) -> tuple[Any, Any]:
     p = v.data_ptr()
-    return (v.dtype, v.device, p & 15 == 0 if p else None), p
+    return (v.dtype, PINNED if v.is_cpu and is_pinned(v) else v.device, p & 15 == 0 if p else None), p
 
 
 def _torch_plain(v: Any) -> tuple[Any, Any]:
     p = v.data_ptr()
-    return ((v.dtype, v.device) if p else (v.dtype, v.device, "null", None)), p
+    place = PINNED if v.is_cpu and is_pinned(v) else v.device
+    return ((v.dtype, place) if p else (v.dtype, place, "null", None)), p
 
 
 _HEAD = object.__basicsize__  # in CPython, what lies at an object's id before its own fields; numpy's first field is the data pointer
@@ -405,6 +408,13 @@ def _from_interface(interface: Any, protocol: str, dtype: Any) -> tuple[str, str
     return name, ARRAY_PROTOCOLS[protocol], interface["data"][0] or 0
 
 
+def pinned_told_apart(key: tuple[Any, ...], arguments: Iterable[Any]) -> bool:
+    """Whether a key of generated code (``warm_launch``) tells of each tensor in pinned memory that it is one. It does not where the code was made for a
+    tensor of the host at that place, and knows its dtype alone; pageable memory would have the same key."""
+    pinned = sum(is_torch_tensor(type(v)) and v.is_cpu and is_pinned(v) for v in arguments)
+    return not pinned or pinned == sum(type(part) is tuple and len(part) > 1 and part[1] == PINNED for part in key)
+
+
 def is_read_only(v: Any) -> bool:
     """Whether an array says that it may not be written, as numpy's do, and those with an array interface."""
     if isinstance(v, TensorWrapper):
@@ -431,7 +441,8 @@ def device_index(v: Any) -> int | None:
 
 
 def pointer_facts(v: Any) -> tuple[str, str | None, int]:
-    """(element type, device type, address) of any array; device type None where the object does not say.
+    """(element type, device type, address) of any array; device type None where the object does not say, ``PINNED`` for a tensor in page-locked
+    memory of the host.
 
     Raises ArgumentError where the elements are of a type that kernels do not have.
     """
@@ -439,7 +450,10 @@ def pointer_facts(v: Any) -> tuple[str, str | None, int]:
 
     if hasattr(v, "data_ptr") and hasattr(v, "dtype"):
         device = getattr(v, "device", None)
-        return element_name(v.dtype), getattr(device, "type", device if isinstance(device, str) else None), v.data_ptr()
+        kind = getattr(device, "type", device if isinstance(device, str) else None)
+        address = v.data_ptr()
+        base = getattr(v, "base", v) if isinstance(v, TensorWrapper) else v
+        return element_name(v.dtype), PINNED if kind == "cpu" and hasattr(base, "is_pinned") and is_pinned(base) else kind, address
     for protocol in ARRAY_PROTOCOLS:
         interface = getattr(v, protocol, None)
         if interface is not None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from tilewright.runtime.errors import ArgumentError, GridAttributeError, GridError
 from tilewright.runtime.specialize import ALIGN, FAST, constexpr_key, is_torch_tensor, shown
+from tilewright.targets.registry import is_pinned
 
 
 class _Missing:
@@ -86,6 +87,8 @@ def _tensor_test(p: str, i: int, argument: Any, scope: dict[str, Any]) -> str | 
     """A test that parameter ``p`` is a tensor of the class and the device type of ``argument``; None where there is no quick one."""
     kind = getattr(getattr(argument, "device", None), "type", None)
     if not is_torch_tensor(type(argument)) or not isinstance(kind, str) or getattr(argument, f"is_{kind}", None) is not True:
+        return None
+    if kind == "cpu" and is_pinned(argument):  # no quick test tells pinned memory from other memory of the host
         return None
     scope[f"_tw_class{i}"] = type(argument)
     return f"_tw_type({p}) is _tw_class{i} and {p}.is_{kind}"

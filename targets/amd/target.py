@@ -60,6 +60,7 @@ TARGET = TargetPlugin(
     api=API_VERSION,
     name="amd",
     aliases=("hip", "rocm"),
+    takes_pinned=True,
     device_types=("hip", "cuda"),  # torch calls AMD's devices "cuda" too
     archs=ARCHS,
     default_arch="gfx942",

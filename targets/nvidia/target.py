@@ -70,6 +70,7 @@ TARGET = TargetPlugin(
     name="nvidia",
     aliases=("cuda",),
     device_types=("cuda",),
+    takes_pinned=True,
     archs=ARCHS,
     default_arch="sm_80",
     probe=probe,
