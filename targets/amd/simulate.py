@@ -11,13 +11,13 @@ one of them shows. Where hardware approximates (v_exp_f32, v_rcp_f32, …) the r
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.dialects import global_races
 from tilewright.dialects.errors import ArgumentError
 from tilewright.dialects.simt.memory import address_range
 from tilewright.targets.amd.isa import errors
@@ -176,7 +176,7 @@ def run_packed(program: Program, kernel: Kernel, grid: tuple[int, int, int], val
         for registered in _registered:
             memory.add(registered.first, registered.end, "registered buffer")
     launch = Launch(grid, block, pack_arguments(kernel, values, grid, block, shared), lds)
-    machine = Machine(code, launch, memory, check=check, check_global=os.environ.get("TILEWRIGHT_SIMULATE_GLOBAL_RACES", "1") != "0")
+    machine = Machine(code, launch, memory, check=check, check_global=global_races.wanted())
     cycles: dict[int, list[int]] = {}  # instruction → [accesses, cycles, cycles without conflicts]
     if conflicts:
         machine.lds_conflicts = cycles
