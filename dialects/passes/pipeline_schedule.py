@@ -159,6 +159,22 @@ def grouped(loads: list[PipelinedLoad], body: list[Node]) -> list[list[Pipelined
     return groups
 
 
+def loops_with_dots(function: Function) -> list[Node]:
+    """Loops with a dot directly in their body."""
+    return [n for n in function.nodes() if n.name == "scf.for" and any(is_dot(m.name) for m in n.regions[0].ops)]
+
+
+def stages_asked(loop: Node, ctx: PassContext) -> int:
+    """The loop's own ``num_stages``, else the launch option."""
+    return loop.int_attr("tt.num_stages") if "tt.num_stages" in loop.op.attributes else ctx.num_stages
+
+
+def stages_of(loop: Node, ctx: PassContext) -> int:
+    """What is asked for, and at most what a target found to fit (its option ``most_stages``; 0: all)."""
+    asked, most = stages_asked(loop, ctx), getattr(ctx.options, "most_stages", 0)
+    return min(asked, most) if most else asked
+
+
 class Scheduler:
     """Plans of one function's innermost loops."""
 
@@ -167,13 +183,13 @@ class Scheduler:
         self._axis_info: AxisInfoAnalysis | None = None
 
     def loops(self) -> list[Node]:
-        """Loops with a dot directly in their body."""
-        return [n for n in self.function.nodes() if n.name == "scf.for" and any(is_dot(m.name) for m in n.regions[0].ops)]
+        """See loops_with_dots."""
+        return loops_with_dots(self.function)
 
     def plan(self, loop: Node) -> LoopPlan | None:
         """What to do with the loop; None for nothing."""
         attributes = loop.op.attributes
-        stages = loop.int_attr("tt.num_stages") if "tt.num_stages" in attributes else self.ctx.num_stages
+        stages = stages_of(loop, self.ctx)
         inner = list(loop.walk())
         if stages < 2 or "unsignedCmp" in attributes or any(n.name in _FENCES or self._may_act(n) for n in inner):
             return None

@@ -18,7 +18,8 @@ class AmdOptions(CommonOptions):
     directly (None: on gfx950, where a lane moves 16 bytes; True also on gfx942, where it moves 4). schedule_hint: "none", or a list, separated by commas, of "attention" (exponentials between the products of a loop) and
     "memory-bound-attention" (LLVM's scheduler for instruction-level parallelism, on waves of 64 lanes; no effect on 32). addresses_anew:
     loops with products compute their addresses in each iteration instead of holding them in registers; the compiler sets it where
-    registers would spill. block_pingpong: on gfx942 and gfx950 the halves of a work-group of eight waves may take turns in a matmul's loop.
+    registers would spill. most_stages: loops have at most so many stages (0: as many as asked for); the compiler sets it where
+    LDS holds no more. block_pingpong: on gfx942 and gfx950 the halves of a work-group of eight waves may take turns in a matmul's loop.
     What depends on the architecture is checked by ``check_options``."""
 
     num_stages: int = 2
@@ -30,6 +31,7 @@ class AmdOptions(CommonOptions):
     async_copy: bool | None = None
     schedule_hint: str = "none"
     addresses_anew: bool = False
+    most_stages: int = 0
     block_pingpong: bool = True
 
     def __post_init__(self) -> None:
@@ -37,6 +39,8 @@ class AmdOptions(CommonOptions):
             raise ArgumentError(f"num_warps is {self.num_warps}; allowed are 1, 2, 4, 8, 16 and, on waves of 32 lanes, 32")
         if self.num_stages < 1:
             raise ArgumentError(f"num_stages is {self.num_stages}; at least 1 is needed")
+        if self.most_stages < 0:
+            raise ArgumentError(f"most_stages is {self.most_stages}; allowed are 0 (as many as asked for) and more")
         if self.num_ctas != 1:
             raise ArgumentError("num_ctas must be 1: AMD GPUs have no clusters of work-groups")
         if self.matrix_instr_nonkdim not in (0, 16, 32):

@@ -46,6 +46,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
         stages = stages.insert_after("insert_barriers", lazy_pass("convert_copies", f"{_PASSES}.convert_to_buffer_ops:run_copies"))
     stages = stages.insert_before("pipeline_loops", lazy_pass("double_buffer", f"{_PASSES}.double_buffer:run"))
     stages = stages.insert_after("pipeline_loops", lazy_pass("order_shared_accesses", f"{_PASSES}.order_shared_accesses:run"))
+    stages = stages.replace("allocate_shared_memory", lazy_pass("allocate_shared_memory", f"{_PASSES}.allocate_shared_memory:run"))
     stages = stages.insert_before("lower_to_llvm", lazy_pass("add_report_buffer", f"{_PASSES}.add_report_buffer:run"))
     return stages.insert_after("order_shared_accesses", lazy_pass("fit_registers", f"{_PASSES}.fit_registers:run"))
 

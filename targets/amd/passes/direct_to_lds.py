@@ -33,8 +33,7 @@ from tilewright.targets.amd.buffers import COPY_BYTES
 
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
-    stages = ctx.num_stages
-    if stages < 2 or has_calls(module):
+    if ctx.num_stages < 2 or ctx.options.most_stages == 1 or has_calls(module):
         return
     changed = False
     for function in functions(module):

@@ -23,7 +23,14 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.passes.allocate_shared_memory import hooks_of, memdesc_bytes, scratch_of
-from tilewright.dialects.passes.pipeline_schedule import ALLOC, REGISTER_TILES, PipelinedLoad, Scheduler, constant
+from tilewright.dialects.passes.pipeline_schedule import (
+    ALLOC,
+    REGISTER_TILES,
+    PipelinedLoad,
+    Scheduler,
+    constant,
+    stages_of,
+)
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.amd.passes import block_ping_pong
 from tilewright.targets.amd.passes.fit_registers import limit, reads_again, tiles_in_use, waves_by_registers, words
@@ -40,7 +47,7 @@ def run(module: Any, ctx: PassContext) -> None:
     for function in functions(module):
         scheduler = Scheduler(function, ctx)
         for loop in scheduler.loops():
-            stages = loop.int_attr("tt.num_stages") if "tt.num_stages" in loop.op.attributes else ctx.num_stages
+            stages = stages_of(loop, ctx)
             plan = scheduler.plan(loop) if stages >= 3 else None
             loads = scheduler.stageable(plan) if plan is not None and not plan.groups else []
             if loads and constant(function, loop.operands[2]):
