@@ -128,6 +128,10 @@ class DeviceAssertionError(TilewrightError):
     """A device_assert did not hold; names the kernel, the program and the message."""
 
 
+class DeviceAddressError(TilewrightError):
+    """A kernel read or wrote memory through a null pointer; names the argument where it is one, the program and the line."""
+
+
 class VariantNeeded(TilewrightError):
     """Not for users: these options do not lead to code for this kernel, but it compiles with ``options`` set so. ``reason`` says why.
 

@@ -221,7 +221,7 @@ class Specialisation:
     def _made(self, entry: Mapping[str, Any], options: Mapping[str, Any], selection: registry.Selection) -> BundledKernel:
         bundle = self.bundle
         asm = LazyAsm({stage: bundle.read(path) if binary else bundle.read(path).decode() for stage, (path, binary) in entry["files"].items()})
-        metadata = dict(entry["metadata"])
+        metadata = {**entry["metadata"], "bundled": True}
         triple = selection.gpu_target
         metadata["target"] = {"backend": triple.backend, "arch": triple.arch, "warp_size": triple.warp_size}
         return BundledKernel(_Source(bundle.name, dict(zip(bundle.parameters, self.types))), asm, metadata, metadata["hash"], selection, self.types, options)

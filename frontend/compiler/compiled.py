@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright import knobs
 from tilewright.compiler.options import ignored_ctas
-from tilewright.dialects.errors import InternalCompilerError
+from tilewright.dialects.errors import DeviceAddressError, InternalCompilerError
 from tilewright.runtime.arguments import memory_of
 from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.explain import listed, named, report, run_time_names, tell
@@ -250,6 +250,8 @@ class CompiledKernel:
             tell((variant.hash, request.reasons), self.name, [named(f"launched with {listed(request.options)}: {r}", self.argument_names) for r in request.reasons])
         try:
             variant.launcher(gx, gy, gz, stream, variant.load(device), values)
+        except DeviceAddressError as error:
+            raise DeviceAddressError(f"{self.name}: {named(str(error), self.argument_names)}") from None
         except LaunchRequest as further:
             return variant.answer(further, gx, gy, gz, stream, device, values, arguments)
         return variant

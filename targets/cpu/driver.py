@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tilewright.dialects import prints
-from tilewright.dialects.errors import ArgumentError, DeviceAssertionError
+from tilewright.dialects.errors import ArgumentError, DeviceAddressError, DeviceAssertionError
 from tilewright.dialects.settings import count, from_variable
+from tilewright.targets.protocol import NeedsVariant
 
 _FORMATS = {"i1": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
             "fp32": "f4x", "f32": "f4x", "fp64": "d", "f64": "d", "fp16": "e6x", "f16": "e6x"}
@@ -32,10 +33,45 @@ def num_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+NULL_MARK = "null: "  # begins the messages of passes/check_addresses.py
+CHECKED = {"check_addresses": True}  # the option that makes the version for launches with a null pointer
+
 _local = threading.local()
 _running: dict[int, tuple[Sequence[str], list[str]]] = {}  # thread → messages of the kernel it runs, and the launch's failures
 _MAX_SIZE = 2**31 - 1  # programs along one axis
 _WORTH_THREADS = 100e-6  # seconds of work below which waking other threads costs more than it saves
+
+
+_AT_ONCE = 1024  # programs of kernels whose programs wait for one another that run at the same time, as a large GPU would
+_SCRATCH = 1 << 30  # bytes of scratch memory for them all
+
+
+def at_once(count: int, total: int, run: Callable[[int], None]) -> None:
+    """``run`` for each of ``total`` programs, ``count`` at a time, each on a thread of its own, started in their order; the processors take turns among
+    them, so that one may wait for another. Of a grid of more than ``count`` none of the first may wait for one of the last, as on any GPU."""
+    position, lock = iter(range(total)), threading.Lock()
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        while True:
+            with lock:
+                program = next(position, None)
+            if program is None:
+                return
+            try:
+                run(program)
+            except BaseException as error:
+                wrong.append(error)
+                return
+
+    others = [threading.Thread(target=work, daemon=True) for _ in range(count - 1)]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    if wrong:
+        raise wrong[0]
 
 
 def _scratch(size: int) -> int:
@@ -68,7 +104,8 @@ def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) 
 @ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4)
 def _assert(text: int, x: int, y: int, z: int) -> None:
     messages, failures = _running[threading.get_ident()]
-    failures.append(f"device_assert failed in program ({x}, {y}, {z}): {messages[text]}")
+    message = messages[text]
+    failures.append(f"{message} [program ({x}, {y}, {z})]" if message.startswith(NULL_MARK) else f"device_assert failed in program ({x}, {y}, {z}): {message}")
 
 
 class Loaded:
@@ -148,11 +185,16 @@ class CpuDriver:
         pointers = tuple(i for i, s in enumerate(signature) if s.startswith("*"))
         scratch_bytes = int(metadata.get("scratch_bytes", 0))
         messages = list(metadata.get("messages", ()))
+        waits = bool(metadata.get("waits"))
+        checked = bool(metadata.get("check_addresses"))
+        asks = not checked and not metadata.get("bundled")  # a bundle has no other version to ask for
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
             values = list(args)
             for i in pointers:
                 values[i] = address(values[i])
+                if not values[i] and asks:
+                    raise NeedsVariant(CHECKED, (f"argument {i} is a null pointer",))
             try:
                 slots = ctypes.create_string_buffer(packer.pack(*values), max(packer.size, 8))
             except (struct.error, OverflowError) as e:
@@ -175,7 +217,14 @@ class CpuDriver:
             if 0 < handle.seconds * total < _WORTH_THREADS:
                 workers = 1
             start = time.perf_counter()
-            if workers <= 1:
+            if checked:  # one after another, up to the first that fails
+                for program in range(total):
+                    chunk(program, program + 1)
+                    if failures:
+                        break
+            elif waits:
+                at_once(min(total, _AT_ONCE, max(self._threads, _SCRATCH // max(scratch_bytes, 1))), total, lambda program: chunk(program, program + 1))
+            elif workers <= 1:
                 chunk(0, total)
             else:
                 # a few chunks a thread even out programs of unlike length
@@ -197,7 +246,8 @@ class CpuDriver:
                     future.result()
             handle.seconds = (time.perf_counter() - start) * workers / total
             if failures:
-                raise KernelAssertionError(failures[0] + (f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""))
+                text = failures[0] + (f" (and {len(failures) - 1} more)" if len(failures) > 1 else "")
+                raise DeviceAddressError(text.removeprefix(NULL_MARK)) if text.startswith(NULL_MARK) else KernelAssertionError(text)
 
         return launch
 

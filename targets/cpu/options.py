@@ -1,5 +1,6 @@
 """What a launch may set on a CPU. num_warps, num_stages and num_ctas are taken for the sake of kernels tuned elsewhere and
-change nothing: a program is one thread. enable_fp_fusion: a·b+c may become one rounding."""
+change nothing: a program is one thread. enable_fp_fusion: a·b+c may become one rounding. check_addresses: null pointers are told (passes/check_addresses.py);
+launches with one ask for it."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from tilewright.targets.protocol import CommonOptions
 @dataclass(frozen=True)
 class CpuOptions(CommonOptions):
     maxnreg: int | None = None
+    check_addresses: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_ctas", 1)  # there are no blocks: whatever is asked for, a program is one thread

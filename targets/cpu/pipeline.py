@@ -12,9 +12,10 @@ _PASSES = "tilewright.targets.cpu.passes"
 
 def pipeline(arch: str, options: Any) -> Pipeline:
     """Stages ttir, loops (scf and vector), llir (LLVM IR after O3), asm (text), obj."""
+    checks = (lazy_pass("check_addresses", f"{_PASSES}.check_addresses:run"),) if options.check_addresses or options.debug else ()
     return Pipeline((
         Stage("ttir", (*tt_passes(), shared_pass("share_exponentials"))),
-        Stage("loops", (lazy_pass("tiles_to_loops", f"{_PASSES}.tiles_to_loops:run"),)),
+        Stage("loops", (*checks, lazy_pass("tiles_to_loops", f"{_PASSES}.tiles_to_loops:run"),)),
         Stage("llir", (lazy_pass("convert_to_llvm", f"{_PASSES}.convert_to_llvm:run"),), _to_llvm_ir, is_source=False),
         Stage("asm", (), _to_asm, is_source=False),
         Stage("obj", (), _to_obj),

@@ -8,6 +8,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.call_graph import callers_first, is_kernel, name_of
 from tilewright.dialects.analysis.structure import functions
+from tilewright.dialects.analysis.waiting import waiting_reads
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.cpu.emit import ENTRY_SUFFIX
 
@@ -18,7 +19,8 @@ def run(module: Any, ctx: PassContext) -> None:
     """Before: a ``func.func`` with ``tt.kernel`` of tt ops, and those that it calls (see calls.py). After: ``@NAME(arguments…, pids, grid, scratch)`` of scf, arith,
     math, vector and llvm ops, and ``@NAME__grid(slots, begin, end, grid x, y, z, scratch)``, which takes the kernel's
     arguments from 8-byte slots and runs programs begin ≤ id < end, x fastest. ctx.metadata gets ``scratch_bytes`` (a
-    program's) and ``messages`` (the texts of prints and assertions)."""
+    program's), ``messages`` (the texts of prints and assertions) and ``waits`` (whether programs wait for others: what their loops look at is
+    then read anew in each round)."""
     from tilewright.targets.cpu import inline_asm, lower_dot, lower_map, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
     from tilewright.targets.cpu.calls import Called, lower_function
     from tilewright.targets.cpu.loop_builder import LoopBuilder
@@ -30,6 +32,7 @@ def run(module: Any, ctx: PassContext) -> None:
 
     kernel = next(op for op in module.body.operations if "tt.kernel" in op.attributes).operation
     name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    ctx.metadata["waits"] = _read_anew(module)
     axis = AxisInfoAnalysis(module)
     callees = [f for f in reversed(callers_first(functions(module))) if not is_kernel(f)]
     old_entry = kernel.regions[0].blocks[0]
@@ -73,6 +76,15 @@ def run(module: Any, ctx: PassContext) -> None:
         function.root.op.erase()
     ctx.metadata["scratch_bytes"] = arena.peak
     ctx.metadata["messages"] = messages
+
+
+def _read_anew(module: Any) -> bool:
+    """Make the loads volatile on which a loop waits; whether there are such loops."""
+    reads = [read for function in functions(module) for read in waiting_reads(function)]
+    for read in reads:
+        if read.name == "tt.load":
+            read.op.attributes["is_volatile"] = ir.BoolAttr.get(True)
+    return bool(reads)
 
 
 def _held(type: Any) -> Any:
