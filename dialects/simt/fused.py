@@ -1,4 +1,4 @@
-"""a·b + c of float64 arrays rounded once, which numpy has no function for."""
+"""a·b + c of float arrays rounded once, which numpy has no function for."""
 
 from __future__ import annotations
 
@@ -31,6 +31,22 @@ def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
+def _sum_to_odd(a: Array, b: Array) -> Array:
+    """a + b, inexact sums made odd in the last place: what is rounded again, to fewer bits, is as if it had been rounded once."""
+    s, lost = _two_sum(a, b)
+    bits = np.ascontiguousarray(s).view(np.int64)
+    # an inexact sum with an even last bit goes to its neighbour on the side of the exact one
+    step = np.where((lost > 0) == (s > 0), 1, -1)
+    return np.where((lost != 0) & np.isfinite(s) & (bits & 1 == 0), bits + step, bits).view(np.float64)
+
+
+def fma_to_odd(a: Array, b: Array, c: Array) -> Array:
+    """a·b + c of numbers of at most 24 bits, as float64 that the caller rounds to their type: the product is exact, the sum rounded to odd."""
+    a, b, c = (x.astype(np.float64) for x in np.broadcast_arrays(a, b, c))
+    with np.errstate(all="ignore"):
+        return np.reshape(_sum_to_odd(a * b, c), a.shape)
+
+
 def fma64(a: Array, b: Array, c: Array) -> Array:
     """Correctly rounded for normal numbers (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
     rounding to odd", 2008); near the ends of the range by exact fractions, a number at a time."""
@@ -43,12 +59,7 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
         high, low = _two_product(a, b)
         t, rest = _two_sum(c, low)
         v, w = _two_sum(high, t)
-        z, lost = _two_sum(rest, w)
-        bits = np.ascontiguousarray(z).view(np.int64)
-        # to odd: an inexact sum with an even last bit goes to its neighbour on the side of the exact one
-        step = np.where((lost > 0) == (z > 0), 1, -1)
-        odd = np.where((lost != 0) & (bits & 1 == 0), bits + step, bits).view(np.float64)
-        out = np.where(safe, v + odd, plain)
+        out = np.where(safe, v + _sum_to_odd(rest, w), plain)
     finite = np.isfinite(a) & np.isfinite(b)
     out = np.where(finite & ~np.isfinite(c), c, out)  # the exact product is finite, however large
     rest = np.argwhere(finite & np.isfinite(c) & ~safe & (a != 0) & (b != 0))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dialects.simt.fused import fma64
+from tilewright.dialects.simt.fused import fma64, fma_to_odd
 from tilewright.dialects.simt.memory import SimtError
 from tilewright.dialects.simt.values import VType, f32_to_bf16, from_float, signed, to_float
 
@@ -122,10 +122,10 @@ def _wide(f: Function) -> Callable[[OpInfo], Function]:
 
 
 def _fma(info: OpInfo) -> Function:
-    """One rounding: through f64, whose products of narrower numbers are exact; f64 by its own function."""
+    """One rounding, in every type: a sum rounded to f64 and again to f32 is off by one where the first rounding makes a tie."""
     if info.result.kind == "float" and info.result.bits == 64:
         return fma64
-    return _wide(lambda a, b, c: a * b + c)(info)
+    return _wide(fma_to_odd)(info)
 
 
 def _minmax(f: Function, propagate: bool) -> Function:

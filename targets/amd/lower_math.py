@@ -1,6 +1,6 @@
 """Native f32 instructions laid over the portable expansions, and the barrier that orders global memory too.
 
-f16 and bf16 go through f32; f64 stays portable. Errors, from the ISA manuals (vector ALU opcodes) and LLVM's AMDGPU user guide:
+f16 and bf16 go through f32; f64 stays portable, but for quotients and roots (lower_division). Errors, from the ISA manuals (vector ALU opcodes) and LLVM's AMDGPU user guide:
 v_exp_f32, v_sqrt_f32 and v_rsq_f32 1 ulp, with subnormal arguments and results as 0, which stays so for exp; square roots scale
 small arguments by a power of two; division (fdiv.fast,
 a reciprocal and a product, scaled where the divisor is above 2^96) 2.5 ulp, divisors below 2^-126 counting as 0. exp(x) is
@@ -16,6 +16,7 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.lower_math import MathFunction
 from tilewright.dialects.lowering.elementwise import map_registers
+from tilewright.targets.amd import lower_division
 from tilewright.targets.amd.lower_casts import lower_narrowing
 
 LOG2_E, LOG2_10 = 1.4426950408889634, 3.321928094887362
@@ -60,7 +61,7 @@ def _exp10(b: Any, x: Any) -> Any:
 # libdevice's fast functions: what comes before the portable ones; bounds as above, for |x| up to what overflows
 MATH: Mapping[tuple[str, str], MathFunction] = {
     (name, "f32"): MathFunction(name, "f32", build, ulp, arity)
-    for name, build, ulp, arity in (("fast_expf", _exp, 64.0, 1), ("fast_exp10f", _exp10, 64.0, 1), ("fast_dividef", _div, 2.5, 2))}
+    for name, build, ulp, arity in (("fast_expf", _exp, 64.0, 1), ("fast_exp10f", _exp10, 64.0, 1), ("fast_dividef", _div, 2.5, 2))} | dict(lower_division.MATH)
 
 
 def _native(name: str, emit: Callable[..., Any]) -> Callable[[Any, Any], list[Any]]:
@@ -74,7 +75,7 @@ def _native(name: str, emit: Callable[..., Any]) -> Callable[[Any, Any], list[An
             return [map_registers(lambda *args: b.fptrunc(emit(b, *(b.fpext(a, b.t_f32) for a in args)), type), ctx.operands(op))]
         from tilewright.dialects.lowering.registry import table
 
-        lowered = table()[name](ctx, op)
+        lowered = lower_division.LOWERINGS.get(name, table()[name])(ctx, op)
         assert lowered is not None
         return lowered
 
@@ -86,6 +87,7 @@ def _debug_barrier(ctx: Any, op: Any) -> None:
 
 
 LOWERINGS: Mapping[str, Callable[[Any, Any], Any]] = {
+    **lower_division.LOWERINGS,
     "tt.debug_barrier": _debug_barrier,
     "arith.truncf": lower_narrowing,
     "tt.fp_to_fp": lower_narrowing,

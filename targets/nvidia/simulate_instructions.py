@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.dialects.simt import SimtError
-from tilewright.dialects.simt.values import VType, bf16_to_f32, f32_to_bf16
+from tilewright.dialects.simt.fused import fma_to_odd
+from tilewright.dialects.simt.values import VType, bf16_to_f32, f32_to_bf16, from_float
 
 Array = Any
 Handler = Callable[[Any, Any, Any], None]
@@ -348,9 +349,11 @@ def _unary(f: Callable[[Array], Array]) -> Callable[[list[str]], Handler]:
 
 
 def _binary(f: Callable[..., Array]) -> Callable[[list[str]], Handler]:
-    """Two or three operands of f32, f16x2, bf16x2 or integers."""
+    """Two or three operands of f32, f16x2, bf16x2 or integers. Rounding other than to nearest, high halves and saturation are unknown."""
     def make(parts: list[str]) -> Handler:
         t = parts[-1]
+        if not {*parts[1:-1]} <= {"rn", "lo"} or not (t in ("f32", "f16x2", "bf16x2") or (t[0] in "sub" and t[1:].isdigit())):
+            raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
 
         def run(state: Any, operands: Any, mask: Any) -> None:
             raw = [state.read(o) for o in operands[1:]]
@@ -362,7 +365,7 @@ def _binary(f: Callable[..., Array]) -> Callable[[list[str]], Handler]:
                 out = f(*values).astype(np.float16).view(np.uint32)[:, 0]
             elif t == "bf16x2":
                 values = [bf16_to_f32(as_bits(x, 4)[:, None].view(np.uint16)) for x in raw]
-                out = f32_to_bf16(f(*values).astype(np.float32)).view(np.uint32)[:, 0]
+                out = from_float(f(*values), VType("bf16", 16)).view(np.uint32)[:, 0]
             else:
                 kind = "i" if t[0] == "s" else "u"
                 values = [as_bits(x, int(t[1:]) // 8).view(f"{kind}{int(t[1:]) // 8}") for x in raw]
@@ -372,6 +375,12 @@ def _binary(f: Callable[..., Array]) -> Callable[[list[str]], Handler]:
         return run
 
     return make
+
+
+def _fma(parts: list[str]) -> Handler:
+    if parts[-1] not in ("f32", "f16x2", "bf16x2"):
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+    return _binary(fma_to_odd)(parts)
 
 
 def _div(parts: list[str]) -> Handler:
@@ -447,7 +456,7 @@ INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "ex2": _unary(np.exp2), "lg2": _unary(np.log2), "rsqrt": _unary(lambda x: 1 / np.sqrt(x)), "rcp": _unary(lambda x: 1 / x),
     "sqrt": _unary(np.sqrt), "tanh": _unary(np.tanh), "sin": _unary(np.sin), "cos": _unary(np.cos),
     "add": _binary(lambda a, b: a + b), "sub": _binary(lambda a, b: a - b), "mul": _binary(lambda a, b: a * b),
-    "fma": _binary(lambda a, b, c: a * b + c), "max": _binary(np.maximum), "min": _binary(np.minimum),
+    "fma": _fma, "max": _binary(np.maximum), "min": _binary(np.minimum),
     "and": _binary(lambda a, b: a & b), "or": _binary(lambda a, b: a | b), "xor": _binary(lambda a, b: a ^ b),
     "shl": _binary(lambda a, b: a << b), "shr": _binary(lambda a, b: a >> b),
 }
