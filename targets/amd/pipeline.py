@@ -13,6 +13,9 @@ from tilewright.targets.amd.options import check_options
 
 SCALES = ("gfx950",)  # has matrix instructions for operands with scales
 TAKES_TURNS = ("gfx942", "gfx950")
+# spilled registers beyond which nothing else is tried: other orders and addresses computed anew save some tens (gfx1100's matmul 28, attention 71), and of
+# accumulators as large as the register file (fp64 128×128 by one wave: 568 spilled) each attempt takes LLVM seconds
+HOPELESS = 256
 _PASSES = "tilewright.targets.amd.passes"
 
 
@@ -73,7 +76,7 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
     usage = resource_usage(text)
     own = llvm_ir
     for strategy in STRATEGIES if matrix_instructions(text) else ():
-        if not usage.get("spills"):
+        if not 0 < usage.get("spills", 0) <= HOPELESS:
             break
         other = with_strategy(own, strategy)
         other_text = emit_amdgcn(other, ctx.arch)
@@ -88,7 +91,7 @@ def _to_amdgcn(llvm_ir: str, ctx: PassContext) -> str:
         ctx.metadata["launch_variants"] = [WITHOUT_BUFFERS]
     if ctx.metadata.pop(DOUBLED, False) and usage.get("spills") and ctx.num_stages > 2:
         raise VariantNeeded({"num_stages": 2}, f"with two LDS buffers {usage['spills']} of a lane's registers would be kept in scratch memory")
-    if usage.get("spills") and not ctx.options.addresses_anew and ctx.metadata["matrix_instructions"]:
+    if 0 < usage.get("spills", 0) <= HOPELESS and not ctx.options.addresses_anew and ctx.metadata["matrix_instructions"]:
         raise VariantNeeded({"addresses_anew": True}, f"{usage['spills']} of a lane's registers would be kept in scratch memory")
     if usage.get("spills"):
         ctx.explain(None, "registers", f"{usage['spills']} of a lane's are kept in scratch memory",
