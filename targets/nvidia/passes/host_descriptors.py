@@ -130,6 +130,8 @@ class Hoister:
         for user, index in self.function.uses(node.results[0]):
             if user.name not in _READS + _WRITES or index != 0:
                 raise Refused(f"it is used by {user.name}, which the host's descriptors do not serve")
+            if id(user) in memory.in_place:
+                raise Refused(memory.in_place[id(user)])
         desc = tt.TensorDescType(node.results[0].type)
         element, box = desc.element_type, list(desc.shape)
         itemsize = element_bits(element) // 8

@@ -132,8 +132,8 @@ class Promoter:
         if has_other and not is_zero(self.function, node.operands[2], ("tt.fp_to_fp", "arith.truncf", "arith.extf")):
             raise Refused("other is not 0, what copies fill with")
         tile = self._tile(node, node.operands[1] if has_mask else None)
-        if self.memory.unknown_write:
-            raise Refused(self.memory.unknown_write)
+        if self.memory.unknown_write or id(node) in self.memory.in_place:
+            raise Refused(self.memory.unknown_write or self.memory.in_place[id(node)])
         if tile.base in self.memory.writes:
             raise Refused("the kernel also stores to that argument")
         self._guards(tile, self._what(node, tile.base))

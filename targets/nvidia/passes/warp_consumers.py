@@ -13,7 +13,8 @@ from tilewright.targets.nvidia.passes.warp_partition import Cluster, Half
 from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Rings
 
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
-_ATOMICS = frozenset(("tt.atomic_rmw", "tt.atomic_cas"))
+# they may tell others that what was stored before is there
+_ANNOUNCE = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "tt.debug_barrier"))
 TURN_BARRIER = 2  # and the next: hardware barriers of the two warp groups that take turns
 
 
@@ -193,7 +194,7 @@ class Consumers(Half):
         elif name in ("tt.descriptor_store", "tt.descriptor_reduce"):
             self._store(node)
         else:
-            if node.name in _ATOMICS and self.store_buffers:  # they may tell others that what was stored before is there
+            if self.store_buffers and any(n.name in _ANNOUNCE for n in (node, *node.walk())):
                 self._stores_done(complete=True)
                 self.emitter.op("ttg.barrier", [], [])
             self.clone(node)
