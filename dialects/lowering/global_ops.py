@@ -127,8 +127,10 @@ def lower_store(ctx: Any, op: Any) -> None:
 
 
 def share_old_values(ctx: Any, op: Any, registers: list[Any]) -> list[Any]:
-    """Old values as all threads need them: registers that repeat, and threads that did not act, get the owner's."""
+    """Old values as all threads need them: registers that repeat, and threads that did not act, get the owner's. Without a use of them nobody is told
+    that the atomic has happened, so that what it acquires need not hold for all threads either."""
     result = op.results[0]
+    acquires = is_used(result) and _string(op, "sem") in ("acquire", "acq_rel")
     if not isinstance(result.type, ir.RankedTensorType):
         if not is_used(result):
             return registers
@@ -137,7 +139,11 @@ def share_old_values(ctx: Any, op: Any, registers: list[Any]) -> list[Any]:
         size = encodings.storage_bits(type) // 8
         hooks.store_shared(b, base, registers[0], _owner(ctx, result.type), size)
         hooks.barrier(b)
+        if acquires:
+            hooks.after_acquire(b, True)
         return [hooks.load_shared(b, base, type, size)]
+    if acquires:
+        ctx.hooks.after_acquire(ctx.b, False)
     layout = ctx.layout_of(result)
     registers = [registers[r] for r in encodings.register_owners(layout)]
     if ctx.indices.owner(layout) is None or not is_used(result):

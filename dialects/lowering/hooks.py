@@ -147,6 +147,10 @@ class TargetHooks:
         """After a store or an atomic which, of threads that hold copies of an element, one alone did: the others' loads from here on are to see it. For
         targets whose compiler would take a thread's memory for unchanged where that thread did nothing. Default: nothing."""
 
+    def after_acquire(self, b: Any, met: bool) -> None:
+        """After an atomic that acquires and whose old value is used: every thread of the program comes here, and what the threads that acted acquired has to
+        hold for all from here on. ``met``: a barrier lies between. For targets whose threads do not share one cache. Default: nothing."""
+
     def atomic_rmw(self, b: Any, op: str, ptr: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
         raise self.not_given("atomic_rmw")
 

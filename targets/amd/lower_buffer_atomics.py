@@ -11,13 +11,10 @@ from typing import Any
 
 from tilewright.dialects import encodings
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.lowering.builder import ORDERINGS
 from tilewright.dialects.lowering.global_ops import share_old_values
 from tilewright.dialects.lowering.registry import Lowering
 from tilewright.targets.amd.buffers import atomic_instruction, atomic_scope
 from tilewright.targets.amd.lower_buffer_ops import each_access, parts
-
-_SYNC_SCOPES = {"cta": "workgroup", "gpu": "agent", "sys": ""}
 
 
 def lower_buffer_atomic(ctx: Any, op: Any) -> list[Any]:
@@ -37,12 +34,6 @@ def lower_buffer_atomic(ctx: Any, op: Any) -> list[Any]:
     auxiliary = b.i32(atomic_scope(ctx.pass_ctx.arch, scope))
     out: list[Any] = [None] * len(ctx.get(offsets))
 
-    def fence(ordering: str) -> None:
-        attributes = {"ordering": b.int_attr(ORDERINGS[ordering], 64)}
-        if _SYNC_SCOPES[scope]:
-            attributes["syncscope"] = ir.StringAttr.get(_SYNC_SCOPES[scope])
-        b.op("llvm.fence", (), (), attributes)
-
     def act(resource: Any, offset: Any, group: list[int], conditions: Any) -> None:
         data = [b.bitcast(b.pack_vector([source[r] for r in group]), type_) for source in sources]
         old = b.call_intrinsic(f"llvm.amdgcn.raw.ptr.buffer.atomic.{instruction.name}.{suffix}", type_, [*data, resource, offset, b.i32(0), auxiliary])
@@ -51,10 +42,10 @@ def lower_buffer_atomic(ctx: Any, op: Any) -> list[Any]:
             out[r] = value
 
     if sem in ("release", "acq_rel"):
-        fence("release")
+        ctx.hooks.release(b, scope)
     each_access(ctx, op, offsets, (ptr, offsets, limit, mask), bits, act, ctx.indices.owner(ctx.layout_of(offsets)))
     if sem in ("acquire", "acq_rel"):
-        fence("acquire")
+        ctx.hooks.acquire(b, scope)
     return [share_old_values(ctx, op, out)]
 
 

@@ -230,11 +230,40 @@ class AmdHooks(TargetHooks):
             raise UnsupportedOnTargetError(f"atomic {op} of {value.type}: {self.arch} has 32- and 64-bit atomics; widen the buffer")
 
         def run() -> Any:
-            return b.atomicrmw(_RMW[op], ptr, value, _ORDERS[sem], _SCOPES[scope])
+            return b.atomicrmw(_RMW[op], ptr, value, _ORDERS[self._released(b, sem, scope)], _SCOPES[scope])
 
         if pred is None:
             return run()
         return self._by_some_lanes(b, run, pred, value.type, sem)
+
+    def release(self, b: Any, scope: str) -> None:
+        """A fence after which others of ``scope`` see what this wave stored, or had learnt of."""
+        self._fence(b, "release", scope)
+        if self._writes_back(scope):
+            b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(waitcnt(vm=0))])
+
+    def acquire(self, b: Any, scope: str) -> None:
+        """A fence after which this wave sees what others of ``scope`` released."""
+        self._fence(b, "acquire", scope)
+
+    @staticmethod
+    def _fence(b: Any, ordering: str, scope: str) -> None:
+        attributes = {"ordering": b.int_attr(ORDERINGS[ordering], 64)}
+        if _SCOPES[scope]:
+            attributes["syncscope"] = ir.StringAttr.get(_SCOPES[scope])
+        b.op("llvm.fence", (), (), attributes)
+
+    def _writes_back(self, scope: str) -> bool:
+        """Whether a release writes the L2 cache back (buffer_wbl2): others of ``scope`` have another one. LLVM 22 drops the wait for it unless there is a load
+        or a store to wait for besides (llvm-project pull request 178316): the atomic could be seen before what it releases."""
+        return scope != "cta" if self.arch in ("gfx942", "gfx950") else scope == "sys" and self.arch.startswith("gfx9")
+
+    def _released(self, b: Any, sem: str, scope: str) -> str:
+        """What is left of ``sem`` for an atomic that comes now."""
+        if sem not in ("release", "acq_rel") or not self._writes_back(scope):
+            return sem
+        self.release(b, scope)
+        return "acquire" if sem == "acq_rel" else "relaxed"
 
     def _by_some_lanes(self, b: Any, run: Any, pred: Any, type: Any, sem: str) -> Any:
         """What ``run`` gives where ``pred`` holds. An acquire is the program's, not the acting lanes' alone."""
@@ -247,13 +276,22 @@ class AmdHooks(TargetHooks):
         """A fence that all lanes pass (of one thread, it costs nothing): without it LLVM lets those that did nothing keep what they loaded before."""
         b.op("llvm.fence", (), (), {"ordering": b.int_attr(ORDERINGS["acquire"], 64), "syncscope": ir.StringAttr.get("singlethread")})
 
+    def after_acquire(self, b: Any, met: bool) -> None:
+        """RDNA's work-groups have waves on two compute units, each with a cache of its own (L0), of which an acquiring atomic empties that of its wave alone."""
+        if self.arch.startswith("gfx9") or self.options.num_warps == 1:
+            return
+        if not met:
+            self.barrier(b)
+        self._fence(b, "acquire", "cta")
+
     def atomic_cas(self, b: Any, ptr: Any, cmp: Any, value: Any, pred: Any, sem: str, scope: str) -> Any:
         bits = _bits(value.type)
         integer = b.int_type(bits)
         failure = "acquire" if sem in ("acquire", "acq_rel") else "monotonic"
 
         def run() -> Any:
-            old = b.cmpxchg(ptr, b.bitcast(cmp, integer), b.bitcast(value, integer), _ORDERS[sem], failure, _SCOPES[scope])
+            order = _ORDERS[self._released(b, sem, scope)]
+            old = b.cmpxchg(ptr, b.bitcast(cmp, integer), b.bitcast(value, integer), order, failure, _SCOPES[scope])
             return b.bitcast(old, value.type)
 
         if pred is None:
