@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects.errors import TypeMismatchError
-from tilewright.language.core import float32, int32, int64, uint32, uint64
+from tilewright.language.core import bfloat16, float16, float32, int32, int64, uint32, uint64
 from tilewright.language.decorators import builtin
 from tilewright.language.values import tensor
 from tilewright.language.values import tuple as _tuple
@@ -19,6 +19,11 @@ N_ROUNDS_DEFAULT = 10
 _ROUND = {32: (0xD2511F53, 0xCD9E8D57), 64: (0xD2E7470EE14C6C93, 0xCA5A826395121157)}
 _KEY = {32: (0x9E3779B9, 0xBB67AE85), 64: (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)}
 _TWO_PI = 6.283185307179586
+
+
+def _check_seed(seed: tensor) -> None:
+    if not seed.dtype.is_int():
+        raise TypeMismatchError(f"the seed of random numbers is an integer; found {seed.dtype}")
 
 
 @builtin
@@ -46,9 +51,9 @@ def philox_impl(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: 
 
 @builtin
 def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four random words for the counter (c0, c1, c2, c3); 64-bit words where c0 has 64 bits, else 32-bit ones.
+    """Four random words for the counter (c0, c1, c2, c3); 64-bit words where c0 has 64 bits, else 32-bit ones. Of floats of that width the bits count.
 
-    Types: integers.
+    Types: integers; fp32, fp64.
 
     Example::
 
@@ -57,17 +62,19 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUN
     """
     s = _semantic
     seed, *counter = (s.to_tensor(v) for v in (seed, c0, c1, c2, c3))
-    if not seed.dtype.is_int() or not all(c.dtype.is_int() for c in counter):
-        raise TypeMismatchError("seeds and offsets of random numbers are integers")
-    wide = counter[0].dtype.int_bitwidth == 64
+    _check_seed(seed)
+    wide = counter[0].dtype.primitive_bitwidth == 64
     word = uint64 if wide else uint32
+    for c in counter:
+        if not c.dtype.is_int() and not (c.dtype.is_floating() and c.dtype.primitive_bitwidth == word.int_bitwidth):
+            raise TypeMismatchError(f"counter words of philox are integers, or floats of {word.int_bitwidth} bits whose bits are taken; found {c.dtype}")
     seed = s.cast(seed, uint64)
     if wide:
         k0, k1 = seed, s.constant(0, uint64)
     else:
         k0 = s.cast(s.and_(seed, s.constant(0xFFFFFFFF, uint64)), uint32)
         k1 = s.cast(s.shr(seed, s.constant(32, uint64)), uint32)
-    counter = [s.cast(c, word) for c in counter]
+    counter = [s.cast(c, word) if c.dtype.is_int() else s.bitcast(c, word) for c in counter]
     for i in (1, 2, 3):
         counter[0], counter[i] = s.broadcast(counter[0], counter[i])
     counter = [s.broadcast(c, counter[0])[0] for c in counter]
@@ -77,9 +84,9 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: int = N_ROUN
 
 @builtin
 def randint4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
-    """Four tensors of random uint32, shaped as ``offset``; a 64-bit offset makes two counter words.
+    """Four tensors of random uint32, shaped as ``offset``; a 64-bit offset makes two counter words. A tensor of floats is rounded towards zero to uint32.
 
-    Types: int32, int64; uint32.
+    Types: integers, fp16, bf16, fp32; uint32.
 
     Example::
 
@@ -87,7 +94,13 @@ def randint4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semanti
         dice = r0 % 6 + 1
     """
     s = _semantic
-    offset = s.to_tensor(offset)
+    _check_seed(s.to_tensor(seed))
+    given, offset = offset, s.to_tensor(offset)
+    if offset.dtype in (float16, bfloat16, float32) and isinstance(given, tensor):
+        offset = s.cast(offset, uint32)
+    if not offset.dtype.is_int():
+        raise TypeMismatchError("offsets of random numbers are integers, or tensors of fp16, bf16 or fp32 that are rounded towards zero to uint32; found "
+                                f"{offset.dtype if isinstance(given, tensor) else given}")
     zero = s.constant(0, offset.type.with_element_ty(uint32))
     if offset.dtype.int_bitwidth > 32:
         low = s.cast(s.cast(offset, uint64), uint32)
@@ -100,7 +113,7 @@ def randint4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semanti
 def randint(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> tensor:
     """Random uint32, one an element of ``offset``. randint4x costs the same and gives four.
 
-    Types: int32, int64; uint32.
+    Types: integers, fp16, bf16, fp32; uint32.
 
     Example::
 
@@ -136,7 +149,7 @@ def uint_to_uniform_float(x: Any, _semantic: Any = None) -> tensor:
 def rand(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> tensor:
     """fp32 uniform in [0, 1), one an element of ``offset``.
 
-    Types: int32, int64; fp32.
+    Types: integers, fp16, bf16, fp32; fp32.
 
     Example::
 
@@ -150,7 +163,7 @@ def rand(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: An
 def rand4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
     """Four tensors of fp32 uniform in [0, 1).
 
-    Types: int32, int64; fp32.
+    Types: integers, fp16, bf16, fp32; fp32.
 
     Example::
 
@@ -182,7 +195,7 @@ def pair_uniform_to_normal(u1: Any, u2: Any, _semantic: Any = None) -> Any:
 def randn(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> tensor:
     """fp32 standard normal, one an element of ``offset``.
 
-    Types: int32, int64; fp32.
+    Types: integers, fp16, bf16, fp32; fp32.
 
     Example::
 
@@ -199,7 +212,7 @@ def randn(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: A
 def randn4x(seed: Any, offset: Any, n_rounds: int = N_ROUNDS_DEFAULT, _semantic: Any = None) -> Any:
     """Four tensors of fp32 standard normal.
 
-    Types: int32, int64; fp32.
+    Types: integers, fp16, bf16, fp32; fp32.
 
     Example::
 

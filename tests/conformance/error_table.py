@@ -273,14 +273,20 @@ CASES = [
     ('tl.static_assert(C == 8, 3)', CompileTimeAssertionFailure, 'static_assert does not hold'),
     ('tl.assume(o > 2)', ShapeMismatchError, 'assume takes a scalar condition, not one of shape [16]'),
     ('tl.debug_barrier(1)', TypeMismatchError, "debug_barrier() got multiple values for argument '_semantic'"),
-    ('x = tl.rand(f, o)', TypeMismatchError, 'seeds and offsets of random numbers are integers'),
-    ('x = tl.rand(n, o * 1.0)', TypeMismatchError, 'seeds and offsets of random numbers are integers'),
+    ('x = tl.rand(f, o)', TypeMismatchError, 'the seed of random numbers is an integer; found fp32'),
+    ('x = tl.rand(1.5, o)', TypeMismatchError, 'the seed of random numbers is an integer; found fp32'),
+    ('x = tl.rand(n, 1.5)', TypeMismatchError, 'offsets of random numbers are integers, or tensors of fp16, bf16 or fp32 that are rounded towards zero to uint32; found 1.5'),  # noqa: E501
+    ('x = tl.randn4x(n, o.to(tl.float64))', TypeMismatchError, 'rounded towards zero to uint32; found fp64'),
+    ('x = tl.randint(n, o.to(tl.float8e5))', TypeMismatchError, 'rounded towards zero to uint32; found fp8e5'),
+    ('x = tl.rand(None, o)', TypeMismatchError, 'None'),
     ('x = tl.randn(o)', TypeMismatchError, 'randn() missing 1 required positional argument'),
-    ('x = tl.randint(n, p)', TypeMismatchError, 'seeds and offsets of random numbers are integers'),
-    ('x = tl.rand(p, o)', TypeMismatchError, 'seeds and offsets of random numbers are integers'),
+    ('x = tl.randint(n, p)', TypeMismatchError, 'offsets of random numbers are integers'),
+    ('x = tl.rand(p, o)', TypeMismatchError, 'the seed of random numbers is an integer'),
     ('x = tl.rand(n, o, n_rounds=n)', TypeMismatchError, 'the value of a tensor is known at run time only'),
     ('x = tl.philox(n, o, o, o)', TypeMismatchError, 'philox() missing 1 required positional argument'),
-    ('x = tl.philox(n, o, o * 1.0, o, o)', TypeMismatchError, 'seeds and offsets of random numbers are integers'),
+    ('x = tl.philox(n, o, o.to(tl.float16), o, o)', TypeMismatchError, 'counter words of philox are integers, or floats of 32 bits whose bits are taken; found fp16'),  # noqa: E501
+    ('x = tl.philox(n, o.to(tl.int64), o * 1.0, o, o)', TypeMismatchError, 'counter words of philox are integers, or floats of 64 bits whose bits are taken; found fp32'),  # noqa: E501
+    ('x = tl.philox(f, o, o, o, o)', TypeMismatchError, 'the seed of random numbers is an integer; found fp32'),
     ('x = tl.uint_to_uniform_float(f)', TypeMismatchError, 'uint_to_uniform_float takes 32- or 64-bit integers, not fp32'),
     ('x = tl.inline_asm_elementwise("mov $0, $1;", "=r,r", [o], dtype=tl.int32, is_pure=True)', TypeMismatchError, 'inline_asm_elementwise() missing 1 required positional argument'),  # noqa: E501
     ('x = tl.inline_asm_elementwise("mov $0, $1;", "=r,r", [o], dtype=tl.int32, is_pure=True, pack=n)', TypeMismatchError, 'the value of a tensor is known at run time only'),  # noqa: E501
