@@ -5,8 +5,8 @@
 
 Rows: kernels of 3, 7 and 19 arguments, two host descriptors, a matrix product by pointers (whose tensor maps, where the target makes them,
 are kept from launch to launch) and one by descriptors. The two sides take turns; a batch is shorter than the device's queue, and is
-timed until its last launch returns. Columns: microseconds, medians of the rounds; their ratio; and of Tilewright's time the parts: its
-launcher called directly, and in it the driver's call alone. ``version``: which version of the kernel ran, where it has several.
+timed until its last launch returns. Columns: microseconds, medians of the rounds; their ratio; Tilewright's time without machine code (as with
+TILEWRIGHT_NATIVE_LAUNCH=0), its launcher in Python called directly, and in it the driver's call alone. ``version``: which version of the kernel ran, where it has several.
 
 ``--stand-in`` needs no GPU: each target's own driver and launcher, but with a C function that returns at once in the place of the call that launches,
 and tensors of the host. Rows are the same but for descriptors; the targets take turns. (sm_90 would need the CUDA driver, for tensor maps.)
@@ -22,6 +22,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +59,9 @@ def stand_in(target: str) -> Any:
             self.cuda = self.hip = SimpleNamespace()
             self.launch = ctypes.CDLL(ctypes.util.find_library("m"))["fegetround"]  # 0 and no more: what rounding floats are made with
 
+        def device_count(self) -> int:
+            return 1
+
         def load(self, asm: Mapping[str, Any], metadata: Mapping[str, Any], device: int = 0) -> Any:
             return SimpleNamespace(pointer=ctypes.c_void_p(0x7F00_1234_5678), device=0, multiprocessors=132, n_regs=0, n_spills=0)
 
@@ -84,7 +88,21 @@ def serving(target: str) -> Iterator[None]:
         os.environ.pop("TILEWRIGHT_TARGET") if before is None else os.environ.update(TILEWRIGHT_TARGET=before)
 
 
-def calls(framework: Framework, device: str) -> dict[str, Call]:
+class Launch:
+    """One launch of a kernel with these arguments."""
+
+    def __init__(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.kernel, self.args, self.kwargs, self.grid = kernel, args, kwargs, (4,)
+
+    def __call__(self) -> Any:
+        return self.kernel[self.grid](*self.args, **self.kwargs)
+
+    def by_python(self) -> Any:
+        """The same by Tilewright's generated code alone."""
+        return partial(self.kernel._warm, self.grid)(*self.args, **self.kwargs)
+
+
+def calls(framework: Framework, device: str) -> dict[str, Launch]:
     """Row → a function that launches its kernel once."""
     import torch
 
@@ -93,11 +111,9 @@ def calls(framework: Framework, device: str) -> dict[str, Call]:
     vector = torch.randn(256, device=device, dtype=torch.float16)
     tiles = [framework.descriptor(t, (64, 64), (64, 64)) for t in square]
     operands = [framework.descriptor(t, (256, 256), block) for t, block in zip(square, ((128, 64), (128, 64), (128, 128)))]
-    grid = (4,)
 
-    def launches(row: str, *args: Any, **kwargs: Any) -> tuple[str, Call]:
-        kernel = framework.kernel(*KERNELS[row])
-        return row, lambda: kernel[grid](*args, **kwargs)
+    def launches(row: str, *args: Any, **kwargs: Any) -> tuple[str, Launch]:
+        return row, Launch(framework.kernel(*KERNELS[row]), args, kwargs)
 
     sizes = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
     strides = (256, 1) * 3
@@ -122,8 +138,11 @@ def microseconds(call: Call, batch: int, synchronize: Call) -> float:
     return spent / batch * 1e6
 
 
-def parts(function: Any, call: Call) -> dict[str, Call]:
-    """Of a Tilewright launch: its launcher called with what it was given, and the driver's call in it alone."""
+def parts(function: Any, launch: Launch) -> dict[str, Call]:
+    """Of a Tilewright launch: the same by Python, its launcher called with what it was given, and the driver's call in it alone."""
+    for _ in range(40):  # machine code comes after some
+        launch()
+    call = launch.by_python
     kernel, given, driver_given = call(), [], []
     for key, entry in [(k, e) for k, e in function._entries.items() if type(e) is tuple]:
         function._entries[key] = (entry[0], lambda *args, usual=entry[1]: (given.append(args), usual(*args)), *entry[2:])
@@ -131,7 +150,7 @@ def parts(function: Any, call: Call) -> dict[str, Call]:
         function._entries[key] = entry
     x, y, z, stream, _, values = given[0]
     handle, launcher = kernel.load(kernel.driver.current_device()), kernel.launcher
-    out: dict[str, Call] = {"launcher": lambda: launcher(x, y, z, stream, handle, values)}
+    out: dict[str, Call] = {"python": call, "launcher": lambda: launcher(x, y, z, stream, handle, values)}
     usual = getattr(kernel.driver, "launch", None)
     if usual is not None:
         kernel.driver.launch = lambda *args: (driver_given.append(args), usual(*args))[1]
@@ -174,7 +193,7 @@ def without_a_device(targets: list[str], rounds: int, batch: int) -> None:
                 for name, call in named.items():
                     spent = microseconds(call, batch, lambda: None)
                     times.setdefault((row, target, name), []).extend([spent] if turn else [])
-    print("| launch | target | launch µs | its launcher | the empty call | version |\n| --- | --- | --- | --- | --- | --- |")
+    print("| launch | target | launch µs | by Python | its launcher | the empty call | version |\n| --- | --- | --- | --- | --- | --- | --- |")
     for row, target in sorted(functions, key=lambda k: list(KERNELS).index(k[0])):
         cells = " | ".join(f"{statistics.median(times[row, target, name]):.1f}" for name in functions[row, target])
         print(f"| {row} | {target} | {cells} | {notes[row, target]} |")
@@ -197,7 +216,7 @@ def main() -> None:
     frameworks = [ours] if args.no_peer else [ours, Framework("triton")]
     sides = {f.name: calls(f, device) for f in frameworks}
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, " + ", ".join(f"{f.name} {f.version}" for f in frameworks))
-    print("| launch | tilewright µs | triton µs | ratio | launcher | driver's call | version |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print("| launch | tilewright µs | triton µs | ratio | by Python | launcher | driver's call | version |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in sides[ours.name]:
         functions: dict[str, Call] = {}
         failed = {}
@@ -227,7 +246,7 @@ def main() -> None:
             return f"{medians[name]:.1f}" if name in medians else failed.get(name, "")
 
         ratio = f"{medians['tilewright'] / medians['triton']:.2f}" if {"tilewright", "triton"} <= set(medians) else ""
-        print(f"| {row} | {shown('tilewright')} | {shown('triton')} | {ratio} | {shown('launcher')} | {shown('driver')} | {version} |", flush=True)
+        print(f"| {row} | {shown('tilewright')} | {shown('triton')} | {ratio} | {shown('python')} | {shown('launcher')} | {shown('driver')} | {version} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,7 @@ class _Runtime(_Hooks):
     interpret = flag("INTERPRET")
     debug = flag("DEBUG")
     override_arch = text("OVERRIDE_ARCH")
+    native_launch = flag("NATIVE_LAUNCH", True)
 
     launch_enter_hook: HookChain
     launch_exit_hook: HookChain

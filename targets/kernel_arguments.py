@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,16 @@ def layout(signature: Sequence[str]) -> tuple[str, list[int], int]:
         offsets.append(offset + padding)
         offset += padding + size
     return text, offsets, offset
+
+
+def letters(signature: Sequence[str]) -> list[str]:
+    """struct's letter of each parameter."""
+    return ["Q" if kind.startswith("*") else FORMATS[kind] for kind in signature]
+
+
+def function_address(function: Any) -> int | None:
+    """Where the code of a C function lies that ctypes calls; None of any other function."""
+    return ctypes.cast(function, ctypes.c_void_p).value if isinstance(function, ctypes._CFuncPtr) else None
 
 
 def address(argument: Any, device: str, pass_instead: str) -> int:

@@ -95,6 +95,44 @@ class NeedsMemory(LaunchRequest):
     ``memory={address of an array argument: (first byte, end) of the storage it belongs to}``, without those it cannot tell."""
 
 
+@dataclass(frozen=True)
+class NativePlan:
+    """What a launcher decides by some of the arguments, and keeps: ``look(args, (x, y, z))`` gives the bytes that then lie from ``extra_at`` on (for a whole
+    multiple of 32 bytes nothing else may), or None where it has not decided, or not to launch this kernel. ``arguments``: places of those that it depends on;
+    ``by_grid``: on the grid too. ``region``: where all of the arguments lie in the call's memory, first byte and end, multiples of 8."""
+
+    arguments: tuple[int, ...]
+    by_grid: bool
+    region: tuple[int, int]
+    extra_at: int
+    look: Callable[[Sequence[Any], tuple[int, int, int]], bytes | None]
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """How a launch is one call of a C function that takes up to eleven 64-bit words and gives a 32-bit status, 0 for success: for the runtime's machine code,
+    which copies ``memory`` to its stack, fills it in, and calls ``function`` (an address) with its first eleven words, without the interpreter's lock.
+
+    Filled in, at byte offsets: the arguments (``parameters``: letter of struct and offset of each), 32 bits for each of ``grid_at``, the stream, addresses
+    within the memory (``pointers``: where, of which byte), and ``handle_of(handle)`` for the loaded kernel. ``persistent``: (where three 32-bit numbers, the
+    grid, go; blocks come in so many; handle → the most such groups); the launch itself then has one dim. ``failed(handle, grid, status)`` is called where the
+    status is not 0: it raises what that means, or returns where the launcher should be called, who may do better. ``most_x``: larger grids are its too.
+    A launcher that can be replaced so has this as its attribute ``native``."""
+
+    function: int
+    memory: bytes
+    parameters: Sequence[tuple[str, int]]
+    pointers: Sequence[tuple[int, int]]
+    grid_at: tuple[int, int, int]
+    stream_at: int
+    handle_at: int
+    handle_of: Callable[[Any], int]
+    failed: Callable[[Any, tuple[int, int, int], int], None]
+    most_x: int = 0x7FFF_FFFF
+    persistent: tuple[int, int, Callable[[Any], int]] | None = None
+    planned: NativePlan | None = None
+
+
 class Driver(Protocol):
     """Loads and launches. Made on the first launch only; errors are tilewright errors that say what to do.
 
@@ -108,7 +146,8 @@ class Driver(Protocol):
         """``launcher(gx, gy, gz, stream, handle, args)``, ``args`` being the kernel's non-constexpr arguments in order.
         ``signature`` gives their Triton types ("*fp32", "i32", "fp32", …). Pointers arrive as integer addresses (the runtime
         has read data_ptr already), integers and bools as int/bool, floats as float; tuples arrive flattened. A launcher may raise
-        a LaunchRequest instead of launching; one that raises NeedsMemory takes a further keyword, ``memory``."""
+        a LaunchRequest instead of launching; one that raises NeedsMemory takes a further keyword, ``memory``. It may have an attribute ``native``, a
+        NativeCall: launches that it would make without a request may then be made so, without calling it."""
     def synchronize(self) -> None: ...
     def get_device_properties(self, device: int) -> Mapping[str, Any]: ...
     def event_timer(self) -> Any:

@@ -152,10 +152,14 @@ class JITFunction(JITCallable, KernelInterface):
         self._entries: dict[Any, Any] = {}  # key of _run_cold → _Entry; key of the generated code → what it unpacks
         self._kernels: dict[Any, Any] = {}
         self._compile_lock = threading.RLock()
-        self._warm: Callable[..., Any] | None = None  # generated at the first launch
+        self._several = True  # whether there is more than one device
+        self._warm: Any = None  # generated at the first launch
+        self._quick: Any = None  # that, or the machine code before it
         self._make_warm: Any = None
-        self._styles: dict[int, Callable[..., Any]] = {}  # so many parameters by position → ``_warm`` for that
+        self._styles: dict[int, Any] = {}  # so many parameters by position → ``_warm`` for that, and what belongs to it (``warm_launch.Functions``)
+        self._native: Any = None  # a NativeLaunch, once a kernel was launched that machine code can launch
         self._run: Callable[..., Any] = self._run_usual
+        self._taken_over = False  # by a tool that assigned ``run``
         self._launch: Callable[..., Any] = self._first_launch
         self.kernel: Any = None
         self.last_launched: Any = None  # the CompiledKernel
@@ -195,7 +199,7 @@ class JITFunction(JITCallable, KernelInterface):
 
     @run.setter
     def run(self, function: Callable[..., Any]) -> None:
-        self._run = function
+        self._run, self._taken_over = function, True
         self._launch = lambda grid, /, *args, **kwargs: function(*args, grid=grid, warmup=False, **kwargs)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -212,7 +216,7 @@ class JITFunction(JITCallable, KernelInterface):
     def _run_usual(self, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> Any:
         if self._warm is None or warmup or self.pre_run_hooks:
             return self._run_cold(None, args, kwargs, grid, warmup)
-        return self._warm(grid, *args, **kwargs)
+        return self._quick(grid, *args, **kwargs)
 
     def _cold(self, grid: Any, key: Any, given: dict[str, Any], surplus: tuple[Any, ...], options: dict[str, Any], leading: int) -> Any:
         """A launch that the generated code, which takes ``leading`` parameters by position, leaves to ``_run_cold``, and what it needs from then
@@ -235,10 +239,16 @@ class JITFunction(JITCallable, KernelInterface):
         found = self._styles.get(count)
         if found is None:
             found = self._styles[count] = self._make_warm(count)
-        if self._launch in (self._warm, self._first_launch):  # and no tool's
-            self._launch = found
-        self._warm = found
-        return found
+        if self._native is None or not self._native.launches:
+            self._launch_by(found[0])
+        self._warm = found[0]
+        return found[0]
+
+    def _launch_by(self, launch: Callable[..., Any]) -> None:
+        """Let ``launch(grid, *args, **kwargs)``, the generated code or what stands before it, do the launches that are warm."""
+        self._quick = launch
+        if not self._taken_over:
+            self._launch = launch
 
     def _run_cold(self, warm_key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """The launch in full. ``warm_key``: that of the generated code, which finds the entry there from then on."""
@@ -305,12 +315,22 @@ class JITFunction(JITCallable, KernelInterface):
         if warm_key is not None:
             if whole and pinned_told_apart(warm_key, bound.values()):
                 self._entries[warm_key] = entry.warm(device if placed else None)
+                if self._native is None and getattr(entry.launcher, "native", None) is not None:
+                    self._begin_native()
         elif self._warm is None:
             count = getattr(entry.kernel.driver, "device_count", None)
-            self._make_warm = make_warm_launch(self, [bound[p.name] for p in self.params], count is None or count() > 1, {
+            self._several = count is None or count() > 1
+            self._make_warm = make_warm_launch(self, [bound[p.name] for p in self.params], self._several, {
                 "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
             self._take_by_position(min(len(args), sum(not p.keyword_only for p in self.params)))
         return ran
+
+    def _begin_native(self) -> None:
+        from tilewright.runtime.native_launch import NativeLaunch
+
+        if isinstance(_environ, dict):
+            self._native = NativeLaunch(self, self._several, {"environ": _environ, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
+            self._launch_by(self._native.launch)
 
     def _make_bind(self) -> Any:
         check_listed(self.fn, self.signature)
@@ -329,8 +349,13 @@ class JITFunction(JITCallable, KernelInterface):
 
     def _forget_kernels(self) -> None:
         with self._compile_lock:
-            self._entries.clear()
+            self._forget_entries()
             self._kernels.clear()
+
+    def _forget_entries(self) -> None:
+        self._entries.clear()
+        if self._native is not None:
+            self._native.forget()
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
         """The error of a failed binding, with the parameter's name."""
@@ -360,7 +385,7 @@ class JITFunction(JITCallable, KernelInterface):
         """Some name stands for another object: forget the code that was made with the old one, unless the values are equal."""
         with self._compile_lock:
             if self._refresh():
-                self._entries.clear()
+                self._forget_entries()
                 return None
             _ = self.cache_key  # look at the new objects from now on
             return entry

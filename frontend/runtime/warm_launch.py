@@ -160,10 +160,29 @@ _BODY = """\
     return _tw_kernel
 """
 
+# what the machine code of native_launch.py is told: what is found for arguments, with the values that the launcher is given; the sizes that a grid function gives
+_LOOK = """\
+    if _tw_more:
+        return None
+    try:
+{bind}
+        _tw_key = (_tw_variable(_tw_name), _tw_tuple(_tw_options.items()) if _tw_options else None, {key})
+        _tw_found = _tw_self._entries.get(_tw_key)
+    except (_tw_TypeError, _tw_ArgumentError, _tw_RuntimeError):
+        return None
+    return None if _tw_found is None else (_tw_found, ({values}) if _tw_found[5] is None else _tw_found[5](({values})))
+"""
+_GRID = """\
+    return _tw_normalise(_tw_called_grid(_tw_grid, _tw_GridArguments({given})))
+"""
 
-def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: dict[str, Any]) -> Callable[[int], Callable[..., Any]]:
-    """``n → launch(grid, *args, **kwargs) → CompiledKernel`` of a JITFunction, which takes the first ``n`` parameters by position. ``seen``: the
-    arguments of its first launch. ``several``: whether there is more than one device.
+Functions = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+
+
+def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: dict[str, Any]) -> Callable[[int], Functions]:
+    """``n → (launch, look, grid_of)`` of a JITFunction, which take ``(grid, *args, **kwargs)``, the first ``n`` parameters by position: launch, and give the
+    CompiledKernel; what is found for the arguments, if anything; the grid's sizes. ``seen``: the arguments of its first launch. ``several``:
+    whether there is more than one device.
 
     ``names``: what the code calls: ``cold(grid, key or None, {parameter: argument}, surplus arguments, options, n)``, which does the launch in
     full and puts what it needed under the key; ``variable`` and ``name`` (the target variable's value), ``hooks``, ``driver``.
@@ -181,24 +200,26 @@ def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: d
     for i, (p, argument) in enumerate(zip(function.params, seen)):
         scope[f"_tw_default{i}"] = p.default if p.has_default else MISSING
         heads.append(f"{p.name}=_tw_default{i}")
-        lines, parts, aligns = _parameter(i, p, argument, scope, several)
+        lines, expressions, aligns = _parameter(i, p, argument, scope, several)
         bind += lines
-        key += parts
+        key += expressions
         aligned += [i] * aligns
     if aligned:  # one test where all are aligned, the usual case
         each = "".join(f"_tw_p{i} & 15 == 0, " for i in aligned)
         key.append(f"({' | '.join(f'_tw_p{i}' for i in aligned)}) & 15 and ({each}) if {' and '.join(f'_tw_p{i}' for i in aligned)} else 'null'")
     run_time = [i for i, p in enumerate(function.params) if not p.is_constexpr]
-    text = _BODY.format(
-        bind="\n".join("        " + line for line in bind) or "        pass", key="".join(f"{k}, " for k in key),
-        given="{" + ", ".join(f"{p.name!r}: {p.name}" for p in function.params) + "}",
-        values="".join(f"_tw_v{i}, " for i in run_time), arguments="".join(f"{function.params[i].name}, " for i in run_time))
+    parts = {"bind": "\n".join("        " + line for line in bind) or "        pass", "key": "".join(f"{k}, " for k in key),
+             "given": "{" + ", ".join(f"{p.name!r}: {p.name}" for p in function.params) + "}",
+             "values": "".join(f"_tw_v{i}, " for i in run_time), "arguments": "".join(f"{function.params[i].name}, " for i in run_time)}
     name = function.__name__
 
-    def taking(by_position: int) -> Callable[..., Any]:
+    def taking(by_position: int) -> Functions:
         head = ", ".join(["_tw_grid", *heads[:by_position], "/", "*_tw_more", *heads[by_position:], "**_tw_options"])
-        body = text.replace("_tw_leading", str(by_position))
-        exec(compile(f"def {name}({head}):\n{body}", f"<warm launch of {name}>", "exec"), scope)  # noqa: S102
-        return scope[name]
+        made = []
+        for body in (_BODY, _LOOK, _GRID):
+            text = body.format(**parts).replace("_tw_leading", str(by_position))
+            exec(compile(f"def {name}({head}):\n{text}", f"<warm launch of {name}>", "exec"), scope)  # noqa: S102
+            made.append(scope[name])
+        return made[0], made[1], made[2]
 
     return taking

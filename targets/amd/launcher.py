@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.targets import device_reports, kernel_arguments
 from tilewright.targets.amd.launch_guards import LaunchGuards
+from tilewright.targets.protocol import NativeCall, NativePlan
 
 if TYPE_CHECKING:
     from tilewright.targets.amd.driver import AmdDriver, Loaded
@@ -136,6 +137,12 @@ def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping
         finally:
             give(record)
 
+    def failed(handle: Loaded, grid: tuple[int, int, int], status: int) -> None:
+        """After a native call that did not launch: leave it to ``launch`` where another device is this thread's, else raise."""
+        if not driver.other_device(handle.device):
+            driver.launch_failed(status, grid, threads, handle)
+        driver.forget_error()
+
     made: Any = launch
     if reports is not None:
         name = str(metadata["name"])
@@ -148,4 +155,32 @@ def make_launcher(driver: AmdDriver, signature: Sequence[str], metadata: Mapping
             device_reports.tell(data, reports, name)
 
         made = launch_reporting
+    else:
+        made.native = native_call(driver, signature, (threads, shared), most, guards, failed)
     return made
+
+
+_WORDS_END, _SIZE, _BEGIN = 96, 136, 160  # of a native call's memory: its words, ``extra``, the size of the arguments, and these
+
+
+def native_call(driver: AmdDriver, signature: Sequence[str], block: tuple[int, int], most: int, guards: LaunchGuards, failed: Callable[..., None]) -> NativeCall | None:
+    """What ``make_launcher``'s launcher does, as one call of the runtime's own hipModuleLaunchKernel; None where that is not to be had. ``block``: threads, and
+    bytes of LDS."""
+    function = kernel_arguments.function_address(driver.launch)
+    if function is None:
+        return None
+    _, offsets, size = kernel_arguments.layout(signature)
+    places = [_BEGIN + o for o in offsets]
+    end = _BEGIN + -(-size // 32) * 32
+
+    def look(args: Sequence[Any], grid: tuple[int, int, int]) -> bytes | None:
+        return b"" if ((guards.pick(args), *grid) if guards.uses_grid else guards.pick(args)) in guards.held else None
+
+    threads, shared = block
+    words = [0, 0, 0, 0, threads, 1, 1, shared, 0, 0, 0]
+    memory = bytearray(struct.pack("=11Q", *words).ljust(_WORDS_END, b"\0") + struct.pack("=6Q", _PARAM_BUFFER_POINTER, 0, _PARAM_BUFFER_SIZE, 0, _PARAM_END, size))
+    memory += bytes(end - len(memory))
+    return NativeCall(
+        function, bytes(memory), list(zip(kernel_arguments.letters(signature), places)), [(80, _WORDS_END), (_WORDS_END + 8, _BEGIN), (_WORDS_END + 24, _SIZE)],
+        (8, 16, 24), 64, 0, lambda handle: int(handle.pointer.value), failed, most_x=min(most, 0x7FFF_FFFF),
+        planned=None if not guards.needed else NativePlan(guards.arguments, guards.uses_grid, (_BEGIN, end), end, look))

@@ -1,8 +1,8 @@
 """A kernel's launcher: packs the parameters into one buffer, and makes one driver call.
 
 Parameters, in order: the user's run-time arguments at their natural alignment; of a persistent kernel three i32, the grid that was asked
-for (the launch itself has one dim of at most ``ctas_per_sm`` blocks a multiprocessor), and where its blocks come in clusters an i32 of
-flags that says which tiles the two blocks of a cluster share; one tensor map of 128 bytes a descriptor.
+for (the launch itself has one dim of at most ``ctas_per_sm`` blocks a multiprocessor), and where it asks for it an i32 of
+flags, which say what tiles the two blocks of a cluster share and which tensors the grid reads once; one tensor map of 128 bytes a descriptor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.targets import kernel_arguments
 from tilewright.targets.nvidia import tensor_maps
 from tilewright.targets.nvidia.host_plan import Bounded, HostPlan, MemoryUnknown
-from tilewright.targets.protocol import NeedsMemory, NeedsVariant
+from tilewright.targets.protocol import NativeCall, NativePlan, NeedsMemory, NeedsVariant
 
 if TYPE_CHECKING:
     from tilewright.targets.nvidia.driver import Loaded, NvidiaDriver
@@ -121,7 +121,8 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
     persistent = metadata.get("persistent") or None
     planner = Planner(driver.cuda, host, signature) if host.get("descriptors") or host.get("guards") else None
     cluster = int(persistent.get("cluster", 1)) if persistent is not None else 1
-    layout, offsets = parameter_layout(signature, 0 if persistent is None else 3 + (cluster > 1), len(host.get("descriptors", ())))
+    with_flags = bool(persistent is not None and persistent.get("flags"))
+    layout, offsets = parameter_layout(signature, 0 if persistent is None else 3 + with_flags, len(host.get("descriptors", ())))
     packer = struct.Struct(_BEFORE + layout.removeprefix("="))
     threads, shared = int(metadata.get("total_warps") or metadata["num_warps"]) * 32, int(metadata.get("shared", 0))
     buffer = ctypes.create_string_buffer(packer.size + 16)
@@ -171,7 +172,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
                     decided = planner.decide(key, args, (gx, gy, gz), memory)
                 if isinstance(decided, tuple):
                     raise NeedsVariant(WITHOUT_TMA, decided)
-                if cluster > 1:
+                if with_flags:
                     extra += (decided.flags,)
                 if decided.maps:
                     extra += (decided.maps,)
@@ -184,6 +185,51 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
             if status:
                 again(handle, (gx, gy, gz), status)
 
+    def failed(handle: Loaded, grid: tuple[int, int, int], status: int) -> None:
+        """After a native call that did not launch: ready this thread for ``launch``, or raise."""
+        if status != _INVALID_CONTEXT:
+            driver.launch_failed(status, grid, threads, handle)
+        driver.use(handle.device)
+
     made: Any = launch if planner is None and not per_sm else launch_planned
+    made.native = native_call(driver, signature, offsets, (threads, shared), persistent, cluster, planner, failed)
     made.keep_alive = (buffer, places)  # the driver is given bare addresses of both
     return made
+
+
+_WORDS_END, _TABLE = 96, 160  # of a native call's memory: its words, the configuration, the addresses of the parameters, and these
+
+
+def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequence[int], block: tuple[int, int], persistent: Mapping[str, Any] | None, cluster: int,
+                planner: Planner | None, failed: Callable[..., None]) -> NativeCall | None:
+    """What ``make_launcher``'s launcher does, as one call of the driver's own cuLaunchKernelEx; None where that is not to be had. ``offsets``: of all parameters;
+    ``block``: threads, and bytes of shared memory."""
+    function = kernel_arguments.function_address(driver.launch)
+    if function is None:
+        return None
+    begin = -(-(_TABLE + 8 * len(offsets)) // 64) * 64  # of the parameters
+    places = [begin + o for o in offsets]
+    users = len(signature)
+    numbers, flags = (3, int(cluster > 1)) if persistent is not None else (0, 0)
+    maps = len(offsets) - users - numbers - flags
+    end_of_numbers = kernel_arguments.layout((*signature, *("i32",) * numbers))[2]
+    size = offsets[-1] + tensor_maps.BYTES if maps else end_of_numbers + 4 * flags
+    extra_at = places[users + numbers] if flags or maps else begin + -(-end_of_numbers // 8) * 8
+
+    def look(args: Sequence[Any], grid: tuple[int, int, int]) -> bytes | None:
+        assert planner is not None
+        decided = planner.kept.get((planner.pick(args), *grid) if planner.uses_grid else planner.pick(args))
+        if not isinstance(decided, Planned):
+            return None
+        flag = struct.pack("=I", decided.flags) if flags else b""
+        return flag.ljust(places[-maps] - extra_at, b"\0") + decided.maps if maps else flag
+
+    memory = bytearray(begin + -(-size // 32) * 32 + 32)
+    threads, shared = block
+    _CONFIG.pack_into(memory, _WORDS_END, 0, 0, 0, threads, 1, 1, shared, 0, 0, 0)
+    return NativeCall(
+        function, bytes(memory), list(zip(kernel_arguments.letters(signature), places)), [(0, _WORDS_END), (16, _TABLE), *((_TABLE + 8 * i, p) for i, p in enumerate(places))],
+        (_WORDS_END, _WORDS_END + 4, _WORDS_END + 8), _WORDS_END + 32, 8, lambda handle: int(handle.pointer.value), failed,
+        persistent=None if persistent is None else (places[users], cluster, lambda handle: handle.multiprocessors // cluster * int(persistent["ctas_per_sm"])),
+        planned=None if planner is None else NativePlan(planner.plan.arguments, planner.uses_grid,
+                                                        (begin, begin + -(-kernel_arguments.layout(signature)[2] // 8) * 8), extra_at, look))

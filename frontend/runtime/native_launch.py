@@ -1,0 +1,509 @@
+"""Warm launches by machine code (native_code.py): what it is told of kernels and arguments, and when.
+
+A kernel whose launcher has a ``native`` (``targets.protocol.NativeCall``) is launched by Python some times; then a builtin function stands before the
+generated one of warm_launch.py, which does the same for what it has been told of. It is told, by ``learn``, after a launch in Python: which arguments
+there were, and what the generated function found for them. What it has not been told of, all that is unusual (hooks, a changed global, another device,
+arrays that are no torch tensors, numpy numbers, tuples, a number that does not fit its parameter) and every failure goes through Python as before.
+
+Where the machine code cannot be made or loaded (another system than Linux, a Python without a global lock, no memory that may be executed, or
+``knobs.runtime.native_launch`` off), Python launches, at twice the cost of the host's part and with the same results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import GetSetDescriptorType, MethodDescriptorType
+from typing import Any
+
+from tilewright import knobs
+from tilewright.runtime import native_machine
+from tilewright.runtime.native_writer import (
+    CODES,
+    DESCRIPTOR,
+    KINDS,
+    LISTS,
+    MEMORY,
+    OPERATION,
+    RECORD,
+    RECORDS,
+    SITE,
+    SITES,
+    STATE,
+    STORE,
+    VALUES,
+)
+from tilewright.runtime.specialize import ALIGN, is_torch_tensor, item_size
+from tilewright.targets.protocol import NativeCall
+from tilewright.targets.registry import is_pinned
+
+FIRST = 24  # warm launches of a process by Python, before the machine code is made or read: short programs need not wait for it
+PLANS = 1024  # kept of one record
+TRIES = 64  # to tell of one function in vain, before it is left to Python
+
+_lock = threading.Lock()
+_warm_launches = 0
+_address: int | None = 0  # of the machine code; 0: not asked for yet; None: there is none
+
+
+def machine_code() -> int | None:
+    """The machine code's address, made or read from the disk cache when it is first asked for; None where this machine or Python cannot have it."""
+    global _address
+    if _address == 0:
+        with _lock:
+            if _address == 0:
+                _address = _made() if knobs.runtime.native_launch and native_machine.usable() else None
+    return _address
+
+
+def _made() -> int | None:
+    from tilewright.runtime.cache import Cache
+
+    key, cache = native_machine.stamp(), Cache()
+    found = cache.get(key)
+    code = found[0]["code"] if found is not None and "code" in found[0] else None
+    if code is None:
+        code = native_machine.make()
+        cache.put(key, {"code": code}, {}, "native_launch")
+    try:
+        return native_machine.load(code)
+    except OSError:  # a system that lets no program have code of its own
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------------ tables of words
+class _Rows:
+    """Words in memory that the machine code reads, and what they are addresses of."""
+
+    def __init__(self, count: int):
+        self.words = (ctypes.c_uint64 * max(count, 1))()
+        self.kept: list[Any] = []
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.words)
+
+    def put(self, index: int, value: Any) -> None:
+        """A number, or the address of an object or of other rows."""
+        if type(value) is int:
+            self.words[index] = value & 0xFFFF_FFFF_FFFF_FFFF
+            return
+        self.kept.append(value)
+        self.words[index] = value.address if isinstance(value, _Rows) else ctypes.addressof(value) if isinstance(value, ctypes.Array) else id(value)
+
+    def obj(self, index: int, value: Any) -> None:
+        """The address of an object, which may be a number."""
+        self.kept.append(value)
+        self.words[index] = id(value)
+
+
+def _row(table: Mapping[str, int], more: int = 0, **values: Any) -> _Rows:
+    rows = _Rows(len(table) + more)
+    for name, value in values.items():
+        rows.put(table[name], value)
+    return rows
+
+
+class _Me(float):
+    """The builtin function's ``self``: its bits are the state's address, and it owns the state."""
+
+    state: Any
+
+
+class _Owner:
+    """Owns a record. ``failed`` is asked when the runtime's function has not launched."""
+
+    def __init__(self, call: NativeCall, handle: Any):
+        self.call, self.handle = call, handle
+        self.row: Any = None
+        self.plans: dict[bytes, bytes] | None = None
+
+    def failed(self, status: int, x: int, y: int, z: int) -> None:
+        self.call.failed(self.handle, (x, y, z), status)
+
+
+# ------------------------------------------------------------------------------------------------------------ what is told
+class _Unlike(Exception):
+    """These arguments are not for machine code."""
+
+
+_SAME: dict[type, bool] = {int: True, bool: True, str: True, float: True, type(None): True}  # whose objects never change: one object is one value
+
+
+def _is_same(kind: type) -> bool:
+    """Whether a constant of a class never changes: Python's own, and dtypes of the language and of torch."""
+    found = _SAME.get(kind)
+    if found is None:
+        from tilewright.language.dtypes import dtype
+
+        found = _SAME[kind] = kind is dtype or (kind.__name__ == "dtype" and kind.__module__ == "torch")
+    return found
+
+
+_tensors: dict[type, bool] = {}
+
+
+def _is_plain_tensor(kind: type) -> bool:
+    """Whether a class of tensors is read by torch's own C code alone, whatever its objects are."""
+    found = _tensors.get(kind)
+    if found is None:
+        found = False
+        if is_torch_tensor(kind):
+            import torch
+
+            own = kind is torch.Tensor or getattr(kind, "__torch_function__", None) is torch._C._disabled_torch_function_impl
+            found = own and type(getattr(kind, "data_ptr", None)) is MethodDescriptorType and type(getattr(kind, "dtype", None)) is GetSetDescriptorType \
+                and kind.__getattribute__ is object.__getattribute__
+        _tensors[kind] = found
+    return found
+
+
+class _Site:
+    """One way to call, with arguments of such kinds: the operations that read them, the keys that they give, and which values."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], several: bool):
+        self.operations: list[_Rows] = []
+        self.keys: list[int] = []
+        self.kept: list[Any] = []  # objects whose addresses are keys
+        self.values: dict[int, tuple[int, int, str]] = {}  # parameter → (first value, how many, kind)
+        self.kinds: list[Any] = []
+        self.count = 0
+        self.several = several
+        places = {name: 1 + len(args) + i for i, name in enumerate(kwargs)}
+        names = set()
+        for i, p in enumerate(function.params):
+            names.add(p.name)
+            if i < len(args):
+                self._read(i, p, 1 + i, args[i])
+            elif p.name in places:
+                self._read(i, p, places[p.name], kwargs[p.name])
+            elif not (p.has_default and _is_same(type(p.default))):
+                raise _Unlike
+            else:
+                self.kinds.append((p.name, type(p.default)))
+        for name, place in places.items():
+            if name not in names:
+                self._same(place, kwargs[name])
+        if len(self.keys) > VALUES or self.count > VALUES or 1 + len(args) + len(kwargs) > VALUES:
+            raise _Unlike
+
+    def _add(self, kind: str, source: int, keys: Sequence[int], values: int = 0, **facts: Any) -> None:
+        self.operations.append(_row(OPERATION, kind=KINDS[kind], source=source, key=len(self.keys), value=self.count, **facts))
+        self.keys += keys
+        self.count += values
+
+    def _same(self, source: int, value: Any) -> None:
+        if not _is_same(type(value)):
+            raise _Unlike
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise _Unlike
+        self.kept.append(value)
+        self._add("same", source, [id(type(value)), value if type(value) is int else id(value)])
+        self.kinds.append("same")
+
+    def _read(self, i: int, p: Any, source: int, value: Any) -> None:
+        from tilewright.tools.tensor_descriptor import TensorDescriptor
+
+        kind, aligns = type(value), int(bool(p.mode & ALIGN))
+        if p.is_constexpr or value is None:
+            self._same(source, value)
+            return
+        self.kinds.append(kind)
+        first = self.count
+        if kind is int:
+            if not -(1 << 63) <= value < 1 << 63:
+                raise _Unlike
+            where = 4 if value > 0x7FFF_FFFF else 2 if value > 1 else 1 if value == 1 else 3 if value >= -0x8000_0000 else 5
+            self._add("int", source, [2 * where + (aligns & (value % 16 == 0))], 1, c=aligns)
+        elif kind is float or kind is bool:
+            self._add(kind.__name__, source, [], 1, a=kind)
+        elif kind is TensorDescriptor:
+            self._descriptor(source, value)
+        elif _is_plain_tensor(kind):
+            address, device = value.data_ptr(), value.get_device() if self.several else 0
+            if not address:
+                raise _Unlike
+            self._add("tensor", source, [self._dtype(value.dtype), (aligns & (address % 16 == 0)) + 2 * device], 1,
+                      a=kind, b=_is_device(value), c=aligns, d=int(self.several))
+        else:
+            raise _Unlike
+        self.values[i] = first, self.count - first, kind.__name__ if kind in (int, float, bool) else "address" if kind is not TensorDescriptor else "descriptor"
+
+    def _dtype(self, dtype: Any) -> int:
+        self.kept.append(dtype)
+        return id(dtype)
+
+    def _descriptor(self, source: int, value: Any) -> None:
+        base, lists, padding = value.base, [getattr(value, name) for name in LISTS], value.padding
+        rank = len(lists[0])
+        if not _is_plain_tensor(type(base)) or not all(isinstance(x, (list, tuple)) and len(x) == rank for x in lists) or not base.data_ptr():
+            raise _Unlike
+        if not all(type(x) is int for each in lists for x in each) or type(padding) is not str:
+            raise _Unlike
+        facts = _row(DESCRIPTOR, 2 * len(lists), tensor=type(base), is_device=_is_device(base), several=int(self.several), dtype=base.dtype,
+                     itemsize=item_size(base.dtype), rank=rank)
+        for i, each in enumerate(lists):
+            facts.put(DESCRIPTOR["lists"] + 2 * i, type(each))
+            facts.put(DESCRIPTOR["lists"] + 2 * i + 1, int(isinstance(each, list)))
+        self.kinds.append((type(base), base.dtype, rank, *map(type, lists)))
+        self.kept.append(padding)
+        device = base.get_device() if self.several else 0
+        self._add("descriptor", source, [id(padding), int(lists[0][-1] % 16 == 0) + 2 * device, *lists[2]], 2 * rank, b=facts)
+        self.operations[-1].put(OPERATION["a"], type(value))
+
+
+def _is_device(tensor: Any) -> str:
+    """The name of the attribute that tells whether a tensor lies on this kind of device."""
+    name = sys.intern(f"is_{tensor.device.type}")
+    if tensor.is_cpu and is_pinned(tensor):  # which no quick test tells from other memory of the host
+        raise _Unlike
+    if type(getattr(type(tensor), name, None)) is not GetSetDescriptorType or getattr(tensor, name) is not True:
+        raise _Unlike
+    return name
+
+
+# which of the machine code's ways to write a value serves a parameter of a struct letter, by what the value is
+_WRITTEN = {"address": {"Q": "P"}, "int": {c: c for c in "bhiqBHIQ"}, "bool": {**{c: c for c in "bhiqBHIQ"}, "?": "?"}, "float": {"f": "F", "d": "d"}}
+
+
+class NativeLaunch:
+    """A JITFunction's machine code. ``launch`` is to be called as the generated function is."""
+
+    def __init__(self, function: Any, several: bool, names: Mapping[str, Any]):
+        self._function, self._several, self._names = function, several, names
+        self._lock = threading.Lock()
+        self._tries = 0
+        self._sites: list[tuple[Any, _Rows]] = []  # what makes one like another, its row
+        self._state: Any = None
+        self._builtin: Any = None
+
+    @property
+    def launch(self) -> Any:
+        return self._builtin or self.learn
+
+    @property
+    def launches(self) -> bool:
+        """Whether ``launch`` is still to be called, and not the generated function alone."""
+        return self._builtin is not None or self._tries < TRIES
+
+    def learn(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch by Python, of which the machine code is then told."""
+        ran = self._function._warm(grid, *args, **kwargs)
+        if self._tries < TRIES:
+            global _warm_launches
+            _warm_launches += 1
+            if _warm_launches > FIRST:
+                self._tell(grid, args, kwargs)
+        return ran
+
+    def forget(self) -> None:
+        """Forget all kernels."""
+        with self._lock:
+            for _, row in self._sites:  # which stay: another thread may be reading one
+                row.words[SITE["records"]] = 0
+                row.kept = [x for x in row.kept if not isinstance(x, _Owner)]
+
+    def _tell(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self._lock:
+            address = machine_code()
+            if address is None:
+                self._give_up()
+                return
+            try:
+                if self._state is None:
+                    self._begin(address)
+                new = self._record(grid, args, kwargs)
+            except _Unlike:
+                new = True  # which is a try
+            self._tries += new
+            if self._tries >= TRIES and not self._sites:
+                self._give_up()  # the machine code never knew any
+
+    def _give_up(self) -> None:
+        self._tries, self._builtin = TRIES, None
+        self._function._launch_by(self._function._warm)
+
+    def _begin(self, address: int) -> None:
+        """Make the builtin function."""
+        state = _Rows(len(STATE) + SITES)
+        names = self._names
+        for name, value in {"fallback": self.learn, "function": self._function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
+                            "variable": names["name"], "Exception": Exception, "int": int, "tuple": tuple, "True": True, "False": False}.items():
+            state.obj(STATE[name], value)
+        for name in ("_checks", "_slow_checks", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "recent", "last_launched", "data_ptr", "dtype",
+                     "get_device", "base", *LISTS, "padding", "failed"):
+            state.obj(STATE[name], name)
+        state.put(STATE["api"], native_machine.api())
+        me = _Me(struct.unpack("d", struct.pack("Q", state.address))[0])
+        me.state = state
+        if ctypes.c_uint64.from_address(id(me) + 16).value != state.address:
+            raise _Unlike
+        self._state = state
+        self._builtin = native_machine.callable_of(address, me)
+        self._function._launch_by(self._builtin)
+
+    # -- a site, a record, a plan
+    def _record(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Tell of one launch; False where that was only of what a launcher had decided, as it does for new arguments. Raises _Unlike."""
+        style = self._function._styles.get(len(args))
+        looked = style[1](grid, *args, **kwargs) if style is not None else None
+        if looked is None:
+            raise _Unlike
+        (kernel, launcher, handles, device_of, stream_of, _), values = looked
+        call: NativeCall | None = getattr(launcher, "native", None)
+        device = device_of()
+        handle = handles.get(device)
+        if call is None or handle is None:
+            raise _Unlike
+        site = _Site(self._function, args, kwargs, self._several)
+        environment = self._names["environ"].get(self._names["name"])
+        row = self._row_of(site, args, kwargs, style[2])
+        for i in range(row.words[SITE["records"]]):
+            address = row.words[SITE["record"] + i]
+            owner = next(o for o in row.kept if isinstance(o, _Owner) and o.row.address == address)
+            if owner.row.key == (site.keys, environment):
+                if owner.row.kernel is kernel and owner.plans is not None:
+                    self._plan(owner, call, values, grid)
+                    return False
+                raise _Unlike  # another device
+        if row.words[SITE["records"]] == RECORDS:
+            raise _Unlike
+        owner = self._owner(site, call, handle, kernel, environment, device_of, stream_of, device, values)
+        if owner.plans is not None:
+            self._plan(owner, call, values, grid)
+        row.kept.append(owner)
+        row.words[SITE["record"] + row.words[SITE["records"]]] = owner.row.address
+        row.words[SITE["records"]] += 1
+        return True
+
+    def _row_of(self, site: _Site, args: tuple[Any, ...], kwargs: dict[str, Any], grid_of: Any) -> _Rows:
+        """The site's row, a new one where there is none like it."""
+        likeness = (len(args), tuple(kwargs), tuple(site.kinds), [tuple(o.words) for o in site.operations if o.words[0] != KINDS["descriptor"]])
+        for known, row in self._sites:
+            if known == likeness:
+                return row
+        if len(self._sites) == SITES:
+            raise _Unlike
+        names = _Rows(len(kwargs))
+        for i, name in enumerate(kwargs):
+            names.put(i, name)
+        operations = _Rows(len(OPERATION) * len(site.operations))
+        for i, one in enumerate(site.operations):
+            for j, word in enumerate(one.words):
+                operations.words[i * len(OPERATION) + j] = word
+        operations.kept += site.operations
+        row = _row(SITE, RECORDS, positional=1 + len(args), named=len(kwargs), names=names, operations=len(site.operations), operation=operations, keys=len(site.keys),
+                   grid_of=grid_of, records=0)
+        state = self._state
+        state.kept.append(row)  # for good: another thread may be reading it
+        state.words[STATE["site"] + len(self._sites)] = row.address
+        self._sites.append((likeness, row))
+        state.words[STATE["sites"]] = len(self._sites)
+        return row
+
+    def _owner(self, site: _Site, call: NativeCall, handle: Any, kernel: Any, environment: Any, device_of: Any, stream_of: Any, device: int,
+               values: Sequence[Any]) -> _Owner:
+        from tilewright.compiler.compiled import flat_types
+
+        memory = bytearray(call.memory)
+        stores: list[tuple[int, int, int]] = []
+        at = 0  # of the run-time arguments
+        for i, (p, kind) in enumerate(zip(self._function.params, kernel.types)):
+            if p.is_constexpr:
+                continue
+            count = len(flat_types([kind]))
+            taken = call.parameters[at:at + count]
+            if i in site.values and count:
+                first, there, how = site.values[i]
+                if there != count:
+                    raise _Unlike
+                hows = ["address", *["int"] * (count - 1)] if how == "descriptor" else [how]
+                for j, ((letter, offset), each) in enumerate(zip(taken, hows)):
+                    if letter not in _WRITTEN[each]:
+                        raise _Unlike
+                    stores.append((first + j, CODES[_WRITTEN[each][letter]], offset))
+            else:  # a default, which stays as it is
+                for j, (letter, offset) in enumerate(taken):
+                    struct.pack_into("=" + letter, memory, offset, values[at + j])
+            at += count
+        if at != len(values) or at != len(call.parameters):
+            raise _Unlike
+        struct.pack_into("=Q", memory, call.handle_at, call.handle_of(handle))
+        memory += bytes(-len(memory) % 32)
+        if len(memory) > MEMORY:
+            raise _Unlike
+        written = _Rows(len(STORE) * len(stores))
+        for i, store in enumerate(stores):
+            for j, word in enumerate(store):
+                written.put(len(STORE) * i + j, word)
+        pointers = _Rows(2 * len(call.pointers))
+        for i, (offset, target) in enumerate(call.pointers):
+            pointers.put(2 * i, offset)
+            pointers.put(2 * i + 1, target)
+        key = _Rows(len(site.keys))
+        for i, word in enumerate(site.keys):
+            key.put(i, word)
+        key.kept += site.kept
+        owner = _Owner(call, handle)
+        row = owner.row = _row(
+            RECORD, kernel=kernel, device_of=device_of, device=device, stream_of=stream_of, key=key, memory=(ctypes.c_char * len(memory)).from_buffer(memory),
+            size=len(memory), stores=len(stores), store=written, pointers=len(call.pointers), pointer=pointers, function=call.function, x=call.grid_at[0],
+            y=call.grid_at[1], z=call.grid_at[2], stream=call.stream_at, most_x=call.most_x, cluster=1)
+        row.obj(RECORD["device_object"], device)
+        row.words[RECORD["owner"]] = id(owner)
+        if environment is not None:
+            row.obj(RECORD["environment"], environment)
+        if call.persistent is not None:
+            copy, cluster, blocks_of = call.persistent
+            limit = blocks_of(handle)
+            if limit < 1:
+                raise _Unlike
+            for name, value in (("grid_copy", copy), ("cluster", cluster), ("limit", limit)):
+                row.put(RECORD[name], value)
+        if call.planned is not None:
+            planned = call.planned
+            owner.plans = {}
+            first, end = planned.region
+            mask = bytearray(end - first)
+            for i in planned.arguments:
+                letter, offset = call.parameters[i]
+                size = struct.calcsize("=" + letter)
+                mask[offset - first:offset - first + size] = b"\xff" * size
+            masked = _Rows(len(mask) // 8)
+            ctypes.memmove(masked.address, bytes(mask), len(mask))
+            row.put(RECORD["mask"], masked)
+            for name, value in (("masked", first), ("plan_words", len(mask) // 8), ("by_grid", int(planned.by_grid)), ("extra", planned.extra_at)):
+                row.put(RECORD[name], value)
+            row.obj(RECORD["plans"], owner.plans)
+            row.mask = bytes(mask)  # type: ignore[attr-defined]
+        row.key, row.kernel = (site.keys, environment), kernel  # type: ignore[attr-defined]
+        return owner
+
+    def _plan(self, owner: _Owner, call: NativeCall, values: Sequence[Any], grid: Any) -> None:
+        """Tell what the launcher has decided on these arguments and grid, where it was to launch."""
+        from tilewright.runtime.warm_launch import normalise_grid
+
+        planned = call.planned
+        assert planned is not None and owner.plans is not None
+        if callable(grid) and type(grid) is not tuple:
+            if planned.by_grid:
+                return
+            sizes = 1, 1, 1
+        else:
+            sizes = normalise_grid(grid)
+        decided = planned.look(values, sizes)
+        if decided is None:
+            return
+        first, end = planned.region
+        packed = bytearray(end)
+        for (letter, offset), value in zip(call.parameters, values):
+            struct.pack_into("=" + letter, packed, offset, value)
+        key = bytes(a & b for a, b in zip(packed[first:], owner.row.mask))
+        if planned.by_grid:
+            key += struct.pack("=3q", *sizes)
+        if len(owner.plans) >= PLANS:
+            owner.plans.clear()
+        owner.plans[key] = decided + bytes(-len(decided) % 32)
