@@ -187,13 +187,24 @@ class Expressions:
         """Whether each expression (without loops) has one value in programs 2q and 2q + 1, for every q: x counts fastest. False for an odd
         number of programs, more than 2^20, or a value beyond 32 bits on the way, where the kernel's arithmetic might wrap."""
         total = grid[0] * grid[1] * grid[2]
-        wanted = list(wanted)
         if total % 2 or total > 1 << 20:
             return False
-        if not wanted:
-            return True
+        values = self._of_all_programs(wanted, args, grid)
+        return values is not None and all(bool((v[::2] == v[1::2]).all()) for v in values)
+
+    def different_in_all(self, wanted: Iterable[int], args: Sequence[int], grid: Sequence[int]) -> bool:
+        """Whether no two programs have the same values of all expressions (without loops). False for more than 2^16 programs, and as above."""
         import numpy as np
 
+        total = grid[0] * grid[1] * grid[2]
+        values = self._of_all_programs(wanted, args, grid) if total <= 1 << 16 else None
+        return values is not None and (total == 1 or (bool(values) and len(np.unique(np.stack(values), axis=1).T) == total))
+
+    def _of_all_programs(self, wanted: Iterable[int], args: Sequence[int], grid: Sequence[int]) -> list[Any] | None:
+        """Of each expression its value in every program, x counting fastest; None where one has a value beyond 32 bits on the way."""
+        import numpy as np
+
+        total = grid[0] * grid[1] * grid[2]
         number = np.arange(total, dtype=np.int64)
         ids = (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))
         memo: dict[int, Any] = {}
@@ -227,9 +238,9 @@ class Expressions:
             return v
 
         try:
-            return all(bool(np.all(v[::2] == v[1::2])) for v in (np.broadcast_to(value(e), (total,)) for e in wanted))
+            return [np.broadcast_to(value(e), (total,)) for e in wanted]
         except UndefinedExpression:
-            return False
+            return None
 
     def evaluator(self, wanted: Iterable[int]) -> Callable[[Sequence[Any], Sequence[int]], tuple[int, ...]]:
         """``f(args, grid) → values of the wanted expressions``, none of which varies. Generated: it runs whenever a pointer is new."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tilewright.targets.host_expressions import Expressions, UndefinedExpression
@@ -21,6 +22,11 @@ from tilewright.targets.host_guards import check
 from tilewright.targets.nvidia.tensor_maps import TensorMap, byte_range, problems
 
 Memory = Mapping[int, "tuple[int, int]"]  # address of an argument's array → first byte and end of its storage
+
+
+FIRST_STREAM = 8  # bit of the flags; passes.streamed_tiles.FIRST
+MOST_FILLED, FEW_PROGRAMS = 32, 32
+STREAMED_BYTES = 32 << 20  # L2 (50 MiB on an H100 and an H200) may keep less than that until somebody reads it again
 
 
 class MemoryUnknown(Exception):
@@ -33,7 +39,7 @@ class Answer:
 
     maps: tuple[TensorMap, ...]
     reasons: tuple[str, ...]
-    flags: int = 0  # the bits of metadata["host"]["pairs"] that hold
+    flags: int = 0  # the bits of metadata["host"]["pairs"] and ["streams"] that hold
 
 
 class Bounded(dict[Any, Any]):
@@ -62,12 +68,14 @@ class HostPlan:
                 raise ValueError(f"the kernel has a guard of the unknown kind {guard['kind']!r}")
         self._recipe = [e for d in self.descriptors for e in (d["base"], *d["shape"], *d["strides"])]
         self.pairs = [list(p) for p in host.get("pairs", ())]
+        self.streams = [(s["expressions"], self.descriptors[s["descriptor"]]) for s in host.get("streams", ())]
+        self.fills = list(host.get("fills", ()))
         self._evaluate = x.evaluator(self._recipe)
-        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)] + [e for p in self.pairs for e in p]
+        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)] + [e for p in self.pairs for e in p] + [e for s, _ in self.streams for e in s]
         aliases = [g for g in self.guards if g["kind"] == "no_alias"]
         self.needs_memory = bool(aliases)
         self.arguments = tuple(sorted(frozenset(g["arg"] for g in aliases).union(*(x.arguments(e) for e in used))))
-        self.uses_grid = bool(self.pairs) or any(x.uses_grid(e) for e in used)
+        self.uses_grid = bool(self.pairs or self.streams or self.fills) or any(x.uses_grid(e) for e in used)
         # the pointer argument that a descriptor's address starts from, where it is one
         self._bases = [next(iter(p)) if len(p) == 1 else None
                        for p in ({i for i in x.arguments(d["base"]) if signature[i].startswith("*")} for d in self.descriptors)]
@@ -76,7 +84,8 @@ class HostPlan:
         self._pointed = [g for g in self.guards if g["kind"] == "aligned"]
         self._sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for g in self._sized for e in _expressions_of(g)))))
         self._size_reasons = Bounded(256)
-        self._pair_sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for p in self.pairs for e in p))))
+        flagged = [*self.pairs, *([*s, *d["shape"]] for s, d in self.streams)]
+        self._flag_sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for p in flagged for e in p))))
         self._flags = Bounded(256)
 
     def evaluate(self, args: Sequence[int], grid: Sequence[int], memory: Memory | None = None) -> Answer:
@@ -98,6 +107,7 @@ class HostPlan:
             m = TensorMap(base, shape, strides, tuple(d["box"]), d["dtype"], d["itemsize"], d["swizzle"], d["padding"], d.get("l2", 128))
             maps.append(m)
         reasons = reasons or [f"{self.name(d)}: {problem}" for d, m in zip(self.descriptors, maps) for problem in problems(m)]
+        reasons = reasons or self._mostly_filled(maps, grid)
         if reasons:
             return Answer((), tuple(reasons))
         if self.needs_memory and memory is None:
@@ -106,15 +116,28 @@ class HostPlan:
         return Answer((), tuple(reasons)) if reasons else Answer(tuple(maps), (), self.flags(args, grid))
 
     def flags(self, args: Sequence[int], grid: Sequence[int]) -> int:
-        """Which descriptors' tiles every two neighbouring programs (2q, 2q + 1; x counts fastest) read alike: their bits set."""
-        if not self.pairs:
+        """Which descriptors' tiles every two neighbouring programs (2q, 2q + 1; x counts fastest) read alike, and which large tensors no two
+        programs read the same tiles of: their bits set."""
+        if not self.pairs and not self.streams:
             return 0
-        key = (tuple([args[i] for i in self._pair_sizes]), tuple(grid))
+        key = (tuple([args[i] for i in self._flag_sizes]), tuple(grid))
         found = self._flags.get(key)
         if found is None:
-            found = sum(1 << bit for bit, p in enumerate(self.pairs) if self.expressions.alike_in_pairs(p, args, grid))
+            x = self.expressions
+            found = sum(1 << bit for bit, p in enumerate(self.pairs) if x.alike_in_pairs(p, args, grid))
+            for bit, (places, d) in enumerate(self.streams, FIRST_STREAM):
+                size = prod(x.evaluator(d["shape"])(args, grid)) * d["itemsize"]
+                found |= (size >= STREAMED_BYTES and x.different_in_all(places, args, grid)) << bit
             self._flags.put(key, found)
         return int(found)
+
+    def _mostly_filled(self, maps: Sequence[TensorMap], grid: Sequence[int]) -> list[str]:
+        """Reasons against copies of which more than MOST_FILLED rows are always outside, in a grid large enough for the time to count."""
+        if grid[0] * grid[1] * grid[2] < FEW_PROGRAMS:
+            return []
+        found = ((self.name(self.descriptors[f["descriptor"]]), maps[f["descriptor"]].shape[f["dim"]], f["rows"]) for f in self.fills)
+        return [f"{name} has {there} rows and its tiles {rows}: filling the others takes longer than masks do" for name, there, rows in found
+                if rows - there > MOST_FILLED]
 
     def name(self, descriptor: Mapping[str, Any]) -> str:
         return str(descriptor.get("name") or f"descriptor {self.descriptors.index(descriptor)}")

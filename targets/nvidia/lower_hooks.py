@@ -202,7 +202,7 @@ class NvidiaHooks(TargetHooks):
         return value if value.type == t else b.bitcast(value, t)
 
     def cache_policy(self, b: Any, evict: str) -> Any:
-        """A 64-bit L2 cache policy, or None. Not a side effect, so LLVM keeps one a kernel."""
+        """A 64-bit L2 cache policy, or None. Not a side effect: ptxas makes a constant of it."""
         if evict not in _EVICT:
             return None
         return b.inline_asm(f"createpolicy.fractional.L2::{evict}.b64 $0, 1.0;", "=l", _i(64), [], side_effects=False)

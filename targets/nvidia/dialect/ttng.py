@@ -243,7 +243,8 @@ class AsyncTMACopyGlobalToLocalOp(TTNG.Operation, name="async_tma_copy_global_to
     Operands: descriptor, barrier, dst, pred, then one i32 coordinate a dim of the descriptor, outermost first. ``dst`` has the
     descriptor's rank, or less: then the block's leading dims have extent 1. Elements out of bounds become 0. The optional
     attribute ``multicast`` (i32, a mask of the cluster's blocks) lets every block of it receive the data at the same place.
-    One thread issues it.
+    With the attribute ``streamed`` there is one i32 more, behind the coordinates: where it is not 0, the lines are the first to leave L2
+    (in the place of ``evict``). One thread issues it.
     """
 
     cache: StringAttr
@@ -256,7 +257,7 @@ class AsyncTMACopyGlobalToLocalOp(TTNG.Operation, name="async_tma_copy_global_to
 
     def verify_invariants(self) -> bool:
         _require_barrier(self.operands[1])
-        _check_coords(self, _memdesc(self.operands[2], "the destination of a TMA copy"), 4)
+        _check_coords(self, _memdesc(self.operands[2], "the destination of a TMA copy"), 4, "streamed" in self.operation.attributes)
         return True
 
 
@@ -294,8 +295,10 @@ class AsyncTMAReduceOp(TTNG.Operation, name="async_tma_reduce"):
         return True
 
 
-def _check_coords(op: Any, block: Any, first: int) -> None:
+def _check_coords(op: Any, block: Any, first: int, one_more: bool = False) -> None:
     coords, rank = list(op.operands)[first:], len(block.shape)
+    if one_more and coords:
+        coords.pop()
     if not max(rank, 1) <= len(coords) <= 5 or any(c.type != ir.IntegerType.get_signless(32) for c in coords):
         raise ValueError(f"a TMA copy of a block {list(block.shape)} needs {rank} i32 coordinates (up to 5 where leading dims "
                          f"are dropped), found {[str(c.type) for c in coords]}")

@@ -21,14 +21,14 @@ from tilewright.targets.nvidia.passes.host_arguments import is_descriptor
 from tilewright.targets.nvidia.passes.host_recipe import Host
 
 BIT = "ttng.pair"  # i32, on a tt.descriptor_load: its bit of the flags
-FLAGS = "ttng.pair_flags"  # i32, on the function: which argument the flags are
+FLAGS = "ttng.launch_flags"  # i32, on the function: which argument the flags are
 _MOST_PAIRS = 8
 _ARITHMETIC = {"arith.addi": "add", "arith.subi": "sub", "arith.muli": "mul", "arith.divsi": "div", "arith.remsi": "rem",
                "arith.minsi": "min", "arith.maxsi": "max"}
 _WIDENING = frozenset(("arith.extsi", "arith.index_cast"))
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """The host cannot tell."""
 
 
@@ -50,8 +50,8 @@ def find_pairs(function: Function, ctx: PassContext) -> int:
             values: dict[int, None] = {}
             for load in loads:
                 for v in load.operands[1:]:
-                    values.update(dict.fromkeys(_Equal(function, host).needed(v)))
-        except _Unknown:
+                    values.update(dict.fromkeys(Place(function, host).needed(v)))
+        except Unknown:
             continue
         if len(pairs) < _MOST_PAIRS and _splits(loads[0]):
             for load in loads:
@@ -68,8 +68,8 @@ def _splits(load: Node) -> bool:
     return info.shape is not None and len(info.shape) == 2 and info.shape[1] * info.bits >= 2 * 1024
 
 
-class _Equal:
-    """What must be equal in both programs of a pair for a value to be."""
+class Place:
+    """The scalars that a value, as a tile's coordinate, depends on: where two programs have them in common, the value is the same in both."""
 
     def __init__(self, function: Function, host: Host):
         self.function, self.host = function, host
@@ -90,7 +90,7 @@ class _Equal:
             if loop.name == "func.func":
                 return []
             if loop.name != "scf.for":
-                raise _Unknown
+                raise Unknown
             if index == 0:
                 return [e for v in loop.operands[:3] for e in self.needed(v)]
             return [*self.needed(loop.operands[2 + index]), *self.needed(region.ops[-1].operands[index - 1])]
@@ -100,7 +100,7 @@ class _Equal:
             i = node.results.index(value)
             return [*self.needed(node.operands[0]), *(e for r in node.regions for e in self.needed(r.ops[-1].operands[i]))]
         if node.regions or not node.name.startswith("arith."):
-            raise _Unknown
+            raise Unknown
         return [e for v in node.operands for e in self.needed(v)]
 
     def _varies(self, expression: int) -> bool:

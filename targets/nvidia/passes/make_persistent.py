@@ -2,7 +2,8 @@
 
 Before: a ttg kernel of descriptor loads and warp-group products, one program a block. After: its body stands in a loop over the programs
 block, block + blocks, … of the grid, whose true size comes in three more i32 arguments (before the descriptors; metadata["persistent"]
-tells the launcher). Where neighbouring programs may share tiles (cluster_pairs.py) a fourth i32 says which. tl.program_id and tl.num_programs mean what they meant.
+tells the launcher). Where neighbouring programs may share tiles (cluster_pairs.py), or the grid may read
+a tensor once (streamed_tiles.py), a fourth i32 says which. tl.program_id and tl.num_programs mean what they meant.
 
 Done only where every program does the same work, so that dealing them out in turn is fair: no loop's bounds depend on the program's
 number; and where programs cannot wait for each other: no atomics. Programs that one block runs in turn see one another's writes
@@ -19,6 +20,7 @@ from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS, find_pairs
 from tilewright.targets.nvidia.passes.host_arguments import insert_arguments
+from tilewright.targets.nvidia.passes.streamed_tiles import find_streams
 from tilewright.targets.nvidia.passes.warp_rings import DOT
 
 _UNFAIR = frozenset(("tt.atomic_rmw", "tt.atomic_cas", "tt.get_num_programs", "tt.debug_barrier", "tt.print", "tt.assert",
@@ -29,9 +31,10 @@ def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
     for function in functions(module):
         if wanted(function):
-            pairs = find_pairs(function, ctx)
-            _wrap(function, bool(pairs))
-            ctx.metadata["persistent"] = {"ctas_per_sm": 1, "cluster": 2 if pairs else 1}
+            pairs, streams = find_pairs(function, ctx), find_streams(function, ctx)
+            flags = bool(pairs or streams)
+            _wrap(function, flags)
+            ctx.metadata["persistent"] = {"ctas_per_sm": 1, "cluster": 2 if pairs else 1, "flags": flags}
 
 
 def wanted(function: Function) -> bool:
@@ -60,10 +63,10 @@ def _depends(function: Function, value: Any, seen: set[Any]) -> bool:
     return any(_depends(function, v, seen) for v in node.operands)
 
 
-def _wrap(function: Function, pairs: bool) -> None:
+def _wrap(function: Function, with_flags: bool) -> None:
     i32 = ir.IntegerType.get_signless(32)
-    x, y, z, *flags = insert_arguments(function, [i32] * (4 if pairs else 3))
-    if pairs:
+    x, y, z, *flags = insert_arguments(function, [i32] * (4 if with_flags else 3))
+    if with_flags:
         function.root.op.attributes[FLAGS] = ir.IntegerAttr.get(i32, ir.BlockArgument(flags[0]).arg_number)
     body = function.body
     ops = list(body.ops[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,12 @@ class Cluster:
 
         bits = {load.bit: is_set(1 << load.bit) for ring in rings for load in ring.loads if load.bit is not None}
         return Cluster(rank, e.binary("xori", rank, e.number(1)), bits, {id(r): (is_set(r.mask), is_set(r.mask, 0)) for r in rings if r.mask})
+
+
+def streamed_tensors(e: Emitter, flags: Any, rings: list[Ring]) -> dict[int, Any]:
+    """Bit of a tensor that the grid may read once → i32, not 0 where the bit is set."""
+    bits = sorted({load.stream for ring in rings for load in ring.loads if load.stream is not None})
+    return {bit: e.binary("andi", flags, e.number(1 << bit)) for bit in bits}
 
 
 class Half:
@@ -235,9 +242,9 @@ class Producer(Half):
 
     first_phase = 1
 
-    def __init__(self, function: Function, rings: Rings, needed: Needed, cluster: Cluster | None):
+    def __init__(self, function: Function, rings: Rings, needed: Needed, cluster: Cluster | None, streamed: Mapping[int, Any]):
         super().__init__(function, rings)
-        self.needed, self.cluster = needed, cluster
+        self.needed, self.cluster, self.streamed = needed, cluster, streamed
 
     def start(self) -> None:
         """The tensor maps are on their way while the first coordinates are computed."""
@@ -272,6 +279,9 @@ class Producer(Half):
             e.location = load.node.op.location
             attributes = {name: load.node.op.attributes[name] for name in ("cache", "evict")}
             operands = [desc, full, e.index(buffer, stage), true, *map(self.map, coords)]
+            if load.stream is not None:
+                operands.append(self.streamed[load.stream])
+                attributes["streamed"] = ir.UnitAttr.get()
             if self.cluster is None or load.bit is None:
                 e.op("ttng.async_tma_copy_global_to_local", [], operands, attributes)
             else:
@@ -282,6 +292,7 @@ class Producer(Half):
         e, cluster = self.emitter, self.cluster
         assert cluster is not None and load.bit is not None
         desc, full, memory, true, *coords = operands
+        streamed = [coords.pop()] if load.stream is not None else []
         t = load.memory
         dim = half_dim(t)
         size = t.shape[dim] // 2
@@ -294,7 +305,7 @@ class Producer(Half):
             place = len(at) - len(t.shape) + dim
             if number:
                 at[place] = e.binary("addi", at[place], e.number(size))
-            e.op("ttng.async_tma_copy_global_to_local", [], [desc, full, part, true, *at], {**attributes, "multicast": e.attr(3)})
+            e.op("ttng.async_tma_copy_global_to_local", [], [desc, full, part, true, *at, *streamed], {**attributes, "multicast": e.attr(3)})
 
         def whole() -> None:
             e.op("ttng.async_tma_copy_global_to_local", [], operands, attributes)

@@ -16,6 +16,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects.analysis.structure import Function, Node, Region, is_removable, region_ancestor, type_info
 from tilewright.dialects.encodings import element_bits
 from tilewright.targets.nvidia.passes.cluster_pairs import BIT
+from tilewright.targets.nvidia.passes.streamed_tiles import STREAM
 from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
 
 DOT = "ttng.warp_group_dot"
@@ -40,6 +41,11 @@ class Load:
     def bit(self) -> int | None:
         """The bit of the flags that says whether the two blocks of a cluster share the tile; None: they never do."""
         return self.node.int_attr(BIT) if BIT in self.node.op.attributes else None
+
+    @property
+    def stream(self) -> int | None:
+        """The bit of the flags that says whether the grid reads the tensor once; None: that is not known."""
+        return self.node.int_attr(STREAM) if STREAM in self.node.op.attributes else None
 
     @property
     def bytes(self) -> int:

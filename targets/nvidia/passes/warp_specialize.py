@@ -34,7 +34,7 @@ from tilewright.targets.nvidia.passes.cluster_pairs import FLAGS
 from tilewright.targets.nvidia.passes.host_arguments import describe_box
 from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
 from tilewright.targets.nvidia.passes.warp_consumers import Consumers
-from tilewright.targets.nvidia.passes.warp_partition import Cluster, Emitter, Producer, half_dim
+from tilewright.targets.nvidia.passes.warp_partition import Cluster, Emitter, Producer, half_dim, streamed_tensors
 from tilewright.targets.nvidia.passes.warp_rings import DOT, Needed, NotSpecialised, Ring, Rings
 
 PRODUCER_REGISTERS = 24
@@ -88,16 +88,17 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     buffers = {name: emitter.alloc(t) for name, t in kinds.items()}
     for ring in rings.rings:
         _make_ring(ring, emitter, ctx)
-    flags = None
-    if FLAGS in function.root.op.attributes and any(ring.mask for ring in rings.rings):
-        flags = function.body.args[function.root.int_attr(FLAGS)]
+    flags = function.body.args[function.root.int_attr(FLAGS)] if FLAGS in function.root.op.attributes else None
+    shared = flags if any(ring.mask for ring in rings.rings) else None
+    if shared is not None:
         emitter.op("ttng.cluster_arrive", [], [], {"relaxed": ir.BoolAttr.get(True)})
         emitter.op("ttng.cluster_wait", [], [])  # the other block's mbarriers are made
-    cluster = Cluster.of(emitter, flags, rings.rings)
+    cluster = Cluster.of(emitter, shared, rings.rings)
+    streamed = streamed_tensors(emitter, flags, rings.rings)
     op = _warp_specialize_op(function, blocks, ctx)
     consumers = Consumers(function, rings, {i: buffers[str(t)] for i, t in store_types.items()}, cluster, ctx.num_warps)
     consumers.emit_function(old, op.regions[0].blocks[0])
-    producer = Producer(function, rings, needed, cluster)
+    producer = Producer(function, rings, needed, cluster, streamed)
     producer.emit_function(old, op.regions[1].blocks[0])
     for load in rings.load_of.values():
         halves = cluster is not None and load.bit is not None and half_dim(load.memory) == 0

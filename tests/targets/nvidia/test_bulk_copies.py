@@ -133,6 +133,9 @@ FORMS = [
      LOAD.format(2, r"\.multicast::cluster", R2, r", %rs\d+"), 2),
     ("load_multicast_evict", load("%d", D2, "%t", T2, ("%i", "%j"), 'cache = "none", evict = "evict_last", multicast = 3 : i32'),
      LOAD.format(2, r"\.multicast::cluster\.L2::cache_hint", R2, r", %rs\d+, %rd\d+"), 2),
+    # where the tensor is read once, and where it is not: a policy that says "normal" made loads slower than none
+    ("load_streamed", load("%d", D2, "%t", T2, ("%i", "%j", "%i"), 'cache = "none", evict = "normal", streamed'),
+     r"createpolicy\.fractional\.L2::evict_first\.b64 %rd\d+, 1\.0;.*" + LOAD.format(2, r"\.L2::cache_hint", R2, r", %rd\d+") + ".*" + LOAD.format(2, "", R2, ""), 1),
     ("store_2d", store("%d", D2, "%t", T2, ("%i", "%j")), STORE.format(r"cp\.async\.bulk\.tensor", 2, "", "", R2, ""), 1),
     ("store_slice", store("%d", D2, "%half", HALF, ("%i", "%j")), STORE.format(r"cp\.async\.bulk\.tensor", 2, "", "", R2, ""), 1),
     ("store_evict", store("%d", D2, "%t", T2, ("%i", "%j"), attributes='evict = "evict_first"'), STORE.format(r"cp\.async\.bulk\.tensor", 2, "", r"\.L2::cache_hint", R2, r", %rd\d+"), 1),

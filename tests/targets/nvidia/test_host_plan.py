@@ -31,6 +31,29 @@ def values(nodes, e, args, grid, program):
     return {function(a, b) for a, b in itertools.product(*parts)}
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_programs_alike_and_different(seed):
+    """Against each program's values, which have one element where there are no loops."""
+    rng = random.Random(seed)
+    nodes, args, grid = Nodes(), [rng.randint(-9, 9) for _ in range(2)], tuple(rng.randint(1, 4) for _ in range(3))
+    for i in range(2):
+        nodes("arg", i)
+    for axis in range(3):
+        nodes("program_id", axis)
+    nodes("num_programs", 0), nodes("const", rng.choice([-3, 1, 2, 4]))
+    for _ in range(4):
+        nodes(rng.choice(("add", "sub", "mul", "min", "max", *["div", "rem"] * (0 not in args))), rng.randrange(len(nodes)), rng.choice([0, 1, 6, 3]) if 0 not in args else 6)
+    wanted = [rng.randrange(len(nodes)) for _ in range(rng.randint(1, 3))]
+    try:
+        all_programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+        rows = [tuple(next(iter(values(nodes, e, args, grid, p))) for e in wanted) for p in all_programs]
+    except ZeroDivisionError:
+        rows = []
+    x = Expressions(nodes)
+    assert x.different_in_all(wanted, args, grid) == (bool(rows) and len(set(rows)) == len(rows))
+    assert x.alike_in_pairs(wanted, args, grid) == (bool(rows) and len(rows) % 2 == 0 and rows[::2] == rows[1::2])
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_intervals_hold_all_values(seed):
     rng = random.Random(seed)

@@ -55,7 +55,7 @@ def test_matmul_keeps_one_product_in_flight_and_gives_back_the_stage_before() ->
         (expect,) = [n for n in producer if n.name == EXPECT]
         assert expect.int_attr("size") == (128 * 64 + 64 * 256) * 2
         assert [(d["box"], d["swizzle"]) for d in ctx.metadata["host"]["descriptors"]] == [([128, 64], 128), ([64, 64], 128), ([128, 64], 128)]
-        assert ctx.metadata["persistent"] == {"ctas_per_sm": 1, "cluster": 2}
+        assert ctx.metadata["persistent"] == {"ctas_per_sm": 1, "cluster": 2, "flags": True}
 
 
 def test_two_blocks_share_the_operand_that_both_read() -> None:
@@ -85,7 +85,7 @@ def test_the_grid_of_a_persistent_kernel_comes_before_the_tensor_maps() -> None:
         (function,) = functions(module)
         types = [str(a.type) for a in function.body.args]
         assert types[:7] == ["i32"] * 7 and all(t.startswith("!tt.tensordesc") for t in types[7:]) and len(types) == 10
-        assert function.root.int_attr("ttng.pair_flags") == 6
+        assert function.root.int_attr("ttng.launch_flags") == 6
 
 
 def test_phases_begin_apart_and_turn_where_the_ring_wraps() -> None:
