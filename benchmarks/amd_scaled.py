@@ -16,19 +16,22 @@ import configs
 from amd_static import Kernel, compiled
 from frameworks import Framework
 
-# name → formats, tile (M, N, K), waves, shuffled scales
-CASES: dict[str, tuple[str, str, tuple[int, int, int], int, bool]] = {
-    "mxfp4": ("e2m1", "e2m1", (128, 128, 256), 4, False), "mxfp4, shuffled scales": ("e2m1", "e2m1", (128, 128, 256), 4, True),
-    "mxfp4, shuffled scales, 256×256×256": ("e2m1", "e2m1", (256, 256, 256), 8, True), "mxfp8": ("e4m3", "e4m3", (128, 128, 128), 4, False),
-    "mxfp8 × mxfp4": ("e4m3", "e2m1", (128, 128, 128), 4, False),
+# name → formats, tile (M, N, K), waves, what is known of the scales: "" nothing, "stride" (multiples of 16 are an argument), "shuffled"
+CASES: dict[str, tuple[str, str, tuple[int, int, int], int, str]] = {
+    "mxfp4": ("e2m1", "e2m1", (128, 128, 256), 4, ""), "mxfp4, rows of scales by a stride": ("e2m1", "e2m1", (128, 128, 256), 4, "stride"),
+    "mxfp4, rows by a stride, 128×128×512": ("e2m1", "e2m1", (128, 128, 512), 4, "stride"),
+    "mxfp4, shuffled scales": ("e2m1", "e2m1", (128, 128, 256), 4, "shuffled"),
+    "mxfp4, shuffled scales, 256×256×256": ("e2m1", "e2m1", (256, 256, 256), 8, "shuffled"), "mxfp8": ("e4m3", "e4m3", (128, 128, 128), 4, ""),
+    "mxfp8, rows by a stride, 128×128×256": ("e4m3", "e4m3", (128, 128, 256), 4, "stride"), "mxfp8 × mxfp4": ("e4m3", "e2m1", (128, 128, 128), 4, ""),
+    "mxfp8 × mxfp4, rows by a stride, 128×128×256": ("e4m3", "e2m1", (128, 128, 256), 4, "stride"),
 }
 _POINTERS = {"e2m1": "*u8", "e4m3": "*fp8"}
 
 
 def kernel_of(name: str) -> Kernel:
-    x, w, (m, n, k), warps, shuffled = CASES[name]
-    signature = {"x_ptr": _POINTERS[x], "x_scale_ptr": "*u8", "w_ptr": _POINTERS[w], "w_scale_ptr": "*u8", "y_ptr": "*fp32", **dict.fromkeys("MNK", "i32")}
-    constexprs: dict[str, Any] = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "X": x, "W": w, "SHUFFLED": shuffled}
+    x, w, (m, n, k), warps, scales = CASES[name]
+    signature = {"x_ptr": _POINTERS[x], "x_scale_ptr": "*u8", "w_ptr": _POINTERS[w], "w_scale_ptr": "*u8", "y_ptr": "*fp32", **dict.fromkeys("MNKG", "i32")}
+    constexprs: dict[str, Any] = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "X": x, "W": w, "SHUFFLED": scales == "shuffled", "STRIDE": scales == "stride"}
     options = {"num_warps": warps, "num_stages": 2, "matrix_instr_nonkdim": 16}
     return Kernel(name, "scaled", configs.Config(name, "scaled", "matmul_scaled", signature | dict.fromkeys(constexprs, "constexpr"), constexprs, tuple(signature), options))
 

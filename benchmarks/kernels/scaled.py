@@ -12,9 +12,10 @@ def rows_of(scales, ROWS: tl.constexpr, GROUPS: tl.constexpr, SHUFFLED: tl.const
 
 
 @triton.jit
-def matmul_scaled(x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, y_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-                  X: tl.constexpr, W: tl.constexpr, SHUFFLED: tl.constexpr):
-    """X, W: formats."""
+def matmul_scaled(x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, y_ptr, M, N, K, G, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+                  X: tl.constexpr, W: tl.constexpr, SHUFFLED: tl.constexpr, STRIDE: tl.constexpr):
+    """X, W: formats. G: scales of a row; STRIDE: they are counted by it, rather than by K, of which compilers know less."""
+    GROUPS = G if STRIDE else K // 32
     X_PACK: tl.constexpr = 2 if X == "e2m1" else 1
     W_PACK: tl.constexpr = 2 if W == "e2m1" else 1
     TOGETHER: tl.constexpr = 32 if SHUFFLED else 1  # rows of scales in a row of memory
@@ -26,8 +27,8 @@ def matmul_scaled(x_ptr, x_scale_ptr, w_ptr, w_scale_ptr, y_ptr, M, N, K, BLOCK_
     g = tl.arange(0, BLOCK_K // 32 * TOGETHER)
     si = row * (BLOCK_M // TOGETHER) + tl.arange(0, BLOCK_M // TOGETHER)
     sj = column * (BLOCK_N // TOGETHER) + tl.arange(0, BLOCK_N // TOGETHER)
-    x_scale = x_scale_ptr + si[:, None] * (K // 32 * TOGETHER) + g[None, :]
-    w_scale = w_scale_ptr + sj[:, None] * (K // 32 * TOGETHER) + g[None, :]
+    x_scale = x_scale_ptr + si[:, None] * (GROUPS * TOGETHER) + g[None, :]
+    w_scale = w_scale_ptr + sj[:, None] * (GROUPS * TOGETHER) + g[None, :]
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for _ in range(0, tl.cdiv(K, BLOCK_K)):
         scales = rows_of(tl.load(x_scale), BLOCK_M, BLOCK_K // 32, SHUFFLED), rows_of(tl.load(w_scale), BLOCK_N, BLOCK_K // 32, SHUFFLED)

@@ -30,10 +30,10 @@ class _Scales:
         self.size = encodings.mma_row(encoding).extra["size"]
         self.words: dict[Any, Any] = {}
 
-    def at(self, batch: int, tile: int, k: int, part: int) -> tuple[Any, int]:
+    def at(self, batch: int, tile: int, k: int, part: int, turn: int) -> tuple[Any, int]:
         """(register, byte) for the warp's instruction of these numbers."""
         at = [n * step for n, step in zip((batch, tile, k), self.steps)]
-        coordinates = [at[0], at[1] + part * self.size, at[2]][-len(self.fields):]
+        coordinates = [at[0], at[1] + part * self.size, at[2] + turn][-len(self.fields):]
         register = self.table[sum((c & (1 << bits) - 1) << shift for c, (shift, bits) in zip(coordinates, self.fields))]
         return self._byte(self.registers[register])
 
@@ -44,6 +44,10 @@ class _Scales:
         if getattr(owner, "name", "") == "llvm.extractelement":
             vector, index = owner.operands[0], b.constant_of(owner.operands[1])
             count = ir.VectorType(vector.type).shape[0]
+            if index is not None and count == 2:
+                if vector not in self.words:
+                    self.words[vector] = b.zext(b.bitcast(vector, b.t_i16), b.t_i32)
+                return self.words[vector], int(index)
             if index is not None and count % _BYTES == 0:
                 key = (vector, index // _BYTES)
                 if key not in self.words:
@@ -65,7 +69,7 @@ def lower_dot_scaled(ctx: Any, op: Any) -> list[Any]:
     b = ctx.b
     encoding = encodings.downcast(op.results[0].type.encoding)
     row = encodings.mma_row(encoding)
-    parts = row.extra["parts"]
+    parts, along = row.extra["parts"], row.extra["along"]
     left, right, acc, *scales = op.operands
     present = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))[3:5]
     given: list[Any] = [_Scales(ctx, scales.pop(0), encoding, i) if n else None for i, n in enumerate(present)]
@@ -76,18 +80,18 @@ def lower_dot_scaled(ctx: Any, op: Any) -> list[Any]:
     hidden: dict[Any, Any] = {}
     zero = b.i32(0)
 
-    def operand(registers: Any, tile: tuple[int, ...], part: int, how: str) -> Any:
-        share = len(tile) // parts
-        tile = tile[share * part:share * (part + 1)]
+    def operand(registers: Any, tile: tuple[int, ...], part: int, turn: int, how: str) -> Any:
+        share, at = len(tile) // (parts * along), turn * parts + part
+        tile = tile[share * at:share * (at + 1)]
         key = (id(registers), tile)
         if key not in packed:
             packed[key] = b.bitcast(b.pack_vector([registers[r] for r in tile]), b.vec(int(how[1:-3]), b.t_i32))
         return packed[key]
 
-    def scale(side: int, batch: int, tile: int, k: int, part: int) -> tuple[Any, int]:
+    def scale(side: int, batch: int, tile: int, k: int, part: int, turn: int) -> tuple[Any, int]:
         if given[side] is None:
             return b.i32(_ONE), 0
-        word, byte = given[side].at(batch, tile, k, part)
+        word, byte = given[side].at(batch, tile, k, part, turn)
         if side == 0 and given[1] is not None:
             if word not in hidden:
                 hidden[word] = word if _comes_from_memory(word) else _not_known(b, word)
@@ -97,13 +101,13 @@ def lower_dot_scaled(ctx: Any, op: Any) -> list[Any]:
     # instructions have the dot's B first: accumulators are transposed, B's parts are their rows
     first, second = (b.i32(f) for f in row.extra["formats"])
     numbers = [(at, p, q) for at in c_tiles for p in range(parts) for q in range(parts)]
-    for k in range(1 + max(k for _, _, k in a_tiles)):
+    for k, turn in [(k, turn) for k in range(1 + max(k for _, _, k in a_tiles)) for turn in range(along)]:
         for (batch, i, j), p, q in numbers:
-            x = operand(b_regs, b_tiles[batch, k, j], q, row.extra["operands"][0])
-            y = operand(a_regs, a_tiles[batch, i, k], p, row.extra["operands"][1])
+            x = operand(b_regs, b_tiles[batch, k, j], q, turn, row.extra["operands"][0])
+            y = operand(a_regs, a_tiles[batch, i, k], p, turn, row.extra["operands"][1])
             with_scales = [zero] * 4
             if any(g is not None for g in given):
-                (b_word, b_byte), (a_word, a_byte) = scale(1, batch, j, k, q), scale(0, batch, i, k, p)
+                (b_word, b_byte), (a_word, a_byte) = scale(1, batch, j, k, q, turn), scale(0, batch, i, k, p, turn)
                 with_scales = [b.i32(b_byte), b_word, b.i32(a_byte), a_word]
             whole = c_tiles[batch, i, j]
             share = len(whole) // parts**2

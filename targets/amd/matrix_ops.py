@@ -101,22 +101,33 @@ def _scaled_operand(size: int, k: int, bits: int) -> tuple[list[int], list[int]]
     return [1, 2, 4, 8] + ([16 * groups] if bits == 8 else []), _steps(16, _log2(groups))
 
 
-def _scaled(size: int, k: int, parts: int, a: tuple[str, int, int], b: tuple[str, int, int]) -> MatrixOp:
+def _dealt(operand: tuple[list[int], list[int]], along: int, group: int) -> tuple[list[int], list[int]]:
+    """Where ``along`` instructions take ``group`` elements each in turn."""
+    registers, lanes = ([v if v < group else v * along for v in part] for part in operand)
+    return registers, lanes
+
+
+def _scaled(size: int, k: int, parts: int, along: int, a: tuple[str, int, int], b: tuple[str, int, int]) -> MatrixOp:
     """The f8f6f4 instruction with scales; ``a``, ``b``: (format, its number, bits). A lane's byte of scales is row l % size's, of the 32 numbers from
     k = 32·(l // size) on, for all formats alike.
 
     ``parts`` 2: four of them side by side as one row of the table, the second rows and columns in further registers: a lane then has the scales of two
-    rows that are ``size`` apart, whatever the number of waves, which are neighbours where scales are stored shuffled."""
+    rows that are ``size`` apart, whatever the number of waves, which are neighbours where scales are stored shuffled.
+
+    ``along`` 2 or 4: so many of them one after another along k, to which neighbouring groups of 32 numbers are dealt in turn: a lane then has the scales of
+    so many neighbours, which are consecutive bytes where scales are stored by rows. The sum is the same; operands are read in that order too."""
     index = _steps(1, _log2(size))
-    (a_regs, a_lanes), (b_regs, b_lanes) = (_scaled_operand(size, k, x[2]) for x in (a, b))
+    (a_regs, a_lanes), (b_regs, b_lanes) = (_dealt(_scaled_operand(size, k, x[2]), along, 32 * x[2] // 8) for x in (a, b))
     words = [f"v{k * size // 64 * x[2] // 32}i32" for x in (a, b)]
     extra = {"archs": ("gfx950",), "form": "scaled", "operands": tuple(words), "element": "", "precision": "", "formats": (a[1], b[1]), "fed": False,
-             "size": size, "parts": parts}
+             "size": size, "parts": parts, "along": along}
     more = [size] if parts == 2 else []
+    a_next, b_next = (_steps(32 * x[2] // 8, _log2(along)) for x in (a, b))
     c = _mfma_layouts(size, k)[2]
-    return MatrixOp(f"amd.mfma_scale_{size}x{size}x{k}_{a[0]}_{b[0]}" + ("_by_4" if more else ""), size * parts, size * parts, k, a[0], b[0], "f32",
-                    OperandBases(_col(a_regs) + _row(more), _row(index) + _col(a_lanes)),
-                    OperandBases(_row(b_regs) + _col(more), _col(index) + _row(b_lanes)), OperandBases(c.register + _row(more) + _col(more), c.lane),
+    name = f"amd.mfma_scale_{size}x{size}x{k}_{a[0]}_{b[0]}" + ("_by_4" if more else "") + (f"_along_{along}" if along > 1 else "")
+    return MatrixOp(name, size * parts, size * parts, k * along, a[0], b[0], "f32",
+                    OperandBases(_col(a_regs) + _row(more) + _col(a_next), _row(index) + _col(a_lanes)),
+                    OperandBases(_row(b_regs) + _col(more) + _row(b_next), _col(index) + _row(b_lanes)), OperandBases(c.register + _row(more) + _col(more), c.lane),
                     64, f"llvm.amdgcn.mfma.scale.f32.{size}x{size}x{k}.f8f6f4.{words[0]}.{words[1]}", MappingProxyType(extra), 8 // a[2], 8 // b[2])
 
 
@@ -178,7 +189,7 @@ MATRIX_OPS: tuple[MatrixOp, ...] = _PLAIN + tuple(fed for _, fed in _FED)
 
 # of tl.dot_scaled, best first (32 × 32 × 64 has the same rate as 16 × 16 × 128): types are its formats; cbsz and blgp number them (CDNA 4 manual, 7.1.5)
 _FORMATS = (("e4m3", 0, 8), ("e5m2", 1, 8), ("e2m1", 4, 4))
-SCALED_OPS: tuple[MatrixOp, ...] = tuple(_scaled(size, k, parts, a, b) for size, k, parts in ((16, 128, 2), (32, 64, 1), (16, 128, 1))
+SCALED_OPS: tuple[MatrixOp, ...] = tuple(_scaled(size, k, parts, along, a, b) for along in (1, 2, 4) for size, k, parts in ((16, 128, 2), (32, 64, 1), (16, 128, 1))
                                          for a in _FORMATS for b in _FORMATS)
 
 

@@ -35,24 +35,24 @@ def why_decomposed(node: Node, ctx: Any) -> str | None:
     if not rows_that_fit(node, ctx):
         m, n, k = scaled.sizes(node)
         size = ctx.options.matrix_instr_nonkdim
-        wanted = " or ".join(dict.fromkeys(f"{r.m}×{r.n}×{r.k}" for r in SCALED_OPS if size in (0, r.extra["size"]) and r.extra["parts"] == 1))
+        wanted = " or ".join(dict.fromkeys(f"{r.m}×{r.n}×{r.k}" for r in SCALED_OPS if size in (0, r.extra["size"]) and r.extra["parts"] == r.extra["along"] == 1))
         return f"M×N×K of {m}×{n}×{k} are no multiples of what one instruction computes: {wanted}" + (f" (matrix_instr_nonkdim is {size})" if size else "")
     return None
 
 
-def rows_that_fit(node: Node, ctx: Any) -> list[MatrixOp]:
-    """The rows of the operands' formats whose tiles fit the product, best first. Accumulators are transposed: A is an instruction's second
-    operand."""
+def rows_that_fit(node: Node, ctx: Any, along: int = 1) -> list[MatrixOp]:
+    """The rows of the operands' formats, of ``along`` instructions along k, whose tiles fit the product, best first. Accumulators are transposed: A is
+    an instruction's second operand."""
     m, n, k = scaled.sizes(node)
     types = node.str_attr("b_format"), node.str_attr("a_format")
     size = ctx.options.matrix_instr_nonkdim
-    return [r for r in SCALED_OPS if (r.a_type, r.b_type) == types and size in (0, r.extra["size"]) and not (m % r.m or n % r.n or k % r.k)]
+    return [r for r in SCALED_OPS if (r.a_type, r.b_type) == types and r.extra["along"] == along and size in (0, r.extra["size"]) and not (m % r.m or n % r.n or k % r.k)]
 
 
 def scale_encoding(shape: Sequence[int], encoding: Any, operand: int) -> Any:
     """The layout of operand 0's or 1's scales, of ``shape`` ([batch,] M or N, K / 32), beside accumulators of ``encoding``: a lane holds a row's scale
-    of the numbers from 32·(lane // M) on. As operands repeat: along K first, then along M or N, then along the batch; warps of the other dim
-    hold copies."""
+    of the numbers from 32·(lane // M) on, or as many neighbours from 32·along·(lane // M) on. As operands repeat: along K first, then along M or N, then
+    along the batch; warps of the other dim hold copies."""
     row, warps = mma_row(encoding), ints(downcast(encoding).params[1])
     rank = len(shape)
     own = rank - 2 + operand  # the accumulator's dim that the scales' rows are along
@@ -62,8 +62,10 @@ def scale_encoding(shape: Sequence[int], encoding: Any, operand: int) -> Any:
     def vector(dim: int, at: int) -> tuple[int, ...]:
         return tuple(at % shape[d] if d == dim else 0 for d in range(rank))
 
-    for dim in (rank - 2, rank - 1):
-        bases["lane"] += [vector(dim, 1 << i) for i in range(log2(covered[dim]))]
+    along = row.extra["along"]
+    bases["register"] += [vector(rank - 1, 1 << i) for i in range(log2(along))]
+    for dim, first in ((rank - 2, 1), (rank - 1, along)):
+        bases["lane"] += [vector(dim, first << i) for i in range(log2(covered[dim] // first))]
     if row.extra["parts"] == 2:
         bases["register"].append(vector(rank - 2, row.extra["size"]))
         covered[rank - 2] *= 2

@@ -57,8 +57,9 @@ def chosen(made):
 
 
 def test_a_row_is_for_every_pair_of_formats():
-    assert len(SCALED_OPS) == 27 and len({r.name for r in SCALED_OPS}) == 27
-    for row in SCALED_OPS:
+    assert len(SCALED_OPS) == 81 and len({r.name for r in SCALED_OPS}) == 81
+    assert [r.extra["along"] for r in SCALED_OPS] == [1] * 27 + [2] * 27 + [4] * 27  # of those that deal k: test_amd_scaled_rows.py
+    for row in SCALED_OPS[:27]:
         for bases, pack, dim in ((row.a, row.a_pack, 1), (row.b, row.b_pack, 0)):
             k = [v[dim] for v in (*bases.register, *bases.lane) if v[dim]]
             assert sum(k) == row.k // pack - 1 and len(k) == len(set(k))  # all of k once, in elements
