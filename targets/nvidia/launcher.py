@@ -192,7 +192,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
         driver.use(handle.device)
 
     made: Any = launch if planner is None and not per_sm else launch_planned
-    made.native = native_call(driver, signature, offsets, (threads, shared), persistent, cluster, planner, failed)
+    made.native = native_call(driver, signature, offsets, (threads, shared), persistent, with_flags, planner, failed)
     made.keep_alive = (buffer, places)  # the driver is given bare addresses of both
     return made
 
@@ -200,7 +200,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
 _WORDS_END, _TABLE = 96, 160  # of a native call's memory: its words, the configuration, the addresses of the parameters, and these
 
 
-def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequence[int], block: tuple[int, int], persistent: Mapping[str, Any] | None, cluster: int,
+def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequence[int], block: tuple[int, int], persistent: Mapping[str, Any] | None, with_flags: bool,
                 planner: Planner | None, failed: Callable[..., None]) -> NativeCall | None:
     """What ``make_launcher``'s launcher does, as one call of the driver's own cuLaunchKernelEx; None where that is not to be had. ``offsets``: of all parameters;
     ``block``: threads, and bytes of shared memory."""
@@ -210,7 +210,8 @@ def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequenc
     begin = -(-(_TABLE + 8 * len(offsets)) // 64) * 64  # of the parameters
     places = [begin + o for o in offsets]
     users = len(signature)
-    numbers, flags = (3, int(cluster > 1)) if persistent is not None else (0, 0)
+    numbers, flags = 3 if persistent is not None else 0, int(with_flags)
+    cluster = int(persistent.get("cluster", 1)) if persistent is not None else 1
     maps = len(offsets) - users - numbers - flags
     end_of_numbers = kernel_arguments.layout((*signature, *("i32",) * numbers))[2]
     size = offsets[-1] + tensor_maps.BYTES if maps else end_of_numbers + 4 * flags
