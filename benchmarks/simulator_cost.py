@@ -50,33 +50,29 @@ def launches() -> dict[str, Callable[[], Any]]:
     }
 
 
-def seconds(launch: Callable[[], Any], check: bool, least: float) -> float:
-    """CPU time of a launch, of as many as take ``least`` seconds together."""
-    os.environ[SWITCH] = str(int(check))
-    count, begin = 0, time.process_time()
-    while True:
-        launch()
-        count += 1
-        spent = time.process_time() - begin
-        if spent >= least:
-            return spent / count
+def seconds(launch: Callable[[], Any], least: float) -> tuple[float, float]:
+    """CPU time of a launch without and with the check, the median of as many launches, turn by turn, as take ``least`` seconds together."""
+    took: tuple[list[float], list[float]] = ([], [])
+    while sum(took[0]) + sum(took[1]) < least:
+        for check in (0, 1) if len(took[0]) % 2 else (1, 0):
+            os.environ[SWITCH] = str(check)
+            begin = time.process_time()
+            launch()
+            took[check].append(time.process_time() - begin)
+    return statistics.median(took[0]), statistics.median(took[1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--least", type=float, default=0.5, help="seconds of each measurement")
+    parser.add_argument("--least", type=float, default=1.5, help="seconds of each round")
     parser.add_argument("--kernels", nargs="*", default=None)
     args = parser.parse_args()
     for name, launch in launches().items():
         if args.kernels is not None and name not in args.kernels:
             continue
         launch()  # compiles
-        pairs = []
-        for turn in range(args.rounds):
-            order = (False, True) if turn % 2 else (True, False)
-            took = {check: seconds(launch, check, args.least) for check in order}
-            pairs.append((took[False], took[True]))
+        pairs = [seconds(launch, args.least) for _ in range(args.rounds)]
         costs = sorted(100 * (on / off - 1) for off, on in pairs)
         print(f"| {name} | {statistics.median(off for off, _ in pairs):.3f} | {statistics.median(costs):.1f} | {costs[0]:.1f} to {costs[-1]:.1f} |", flush=True)
 

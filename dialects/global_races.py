@@ -54,28 +54,48 @@ class Shadow:
         cells = -(-(region.end - region.first + slack) // 16)
         self.writes, self.reads = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
         self.written = self.read = False
-        self.held: list[tuple[Array, int, Callable[[], Array]]] = []  # reads before the first write: most regions are never written
+        self.held: list[Callable[[], tuple[Array, int, Array]]] = []  # reads before the first write: most regions are never written
         self.held_lanes = 0
 
+    def offsets(self, addresses: Array) -> Array:
+        """Of addresses uint64."""
+        return (addresses - np.uint64(self.region.first)).view(np.int64)
+
+    def run(self, offsets: Array, size: int) -> slice | None:
+        """The granules of accesses that come one behind the other without gaps, else None: nothing is indexed then, and no granule is accessed twice."""
+        first, count = int(offsets[0]), len(offsets)
+        if int(offsets[-1]) - first != (count - 1) * size or not (offsets[1:] - offsets[:-1] == size).all():
+            return None
+        self._split(first | size)
+        shift = self.granule.bit_length() - 1
+        return slice(first >> shift, first + count * size >> shift)
+
     def cells(self, offsets: Array, size: int) -> Array:
-        """Granules (accesses, granules of one), after splitting those that are larger than what is accessed."""
-        bits = int(np.bitwise_or.reduce(offsets)) | size | self.granule
+        """Granules (accesses, granules of one)."""
+        self._split(int(np.bitwise_or.reduce(offsets)) | size)
+        index = (offsets >> (self.granule.bit_length() - 1))[:, None]
+        return index + np.arange(size // self.granule) if size > self.granule else index
+
+    def _split(self, bits: int) -> None:
+        """Granules no larger than what is accessed."""
+        bits |= self.granule
         fine = bits & -bits
         if fine != self.granule:
             factor = self.granule // fine
             self.writes = np.repeat(self.writes, factor) if self.written else np.zeros(len(self.writes) * factor, np.int64)
             self.reads = np.repeat(self.reads, factor) if self.read else np.zeros(len(self.reads) * factor, np.int64)
             self.granule = fine
-        index = (offsets >> (self.granule.bit_length() - 1))[:, None]
-        return index + np.arange(size // self.granule) if size > self.granule else index
 
     def note_read(self, cells: Array, stamp: Array) -> None:
         # of copies the first author's stays: it is the one that stores (numpy goes through views of negative strides forwards)
         self.reads[np.ascontiguousarray(cells[::-1])] = np.ascontiguousarray(stamp[::-1])
         self.read = True
 
-    def note_write(self, cells: Array, stamp: Array) -> None:
-        self.writes[cells] = stamp
+    def note_write(self, cells: Array | slice, stamp: Array) -> None:
+        if isinstance(cells, slice):
+            self.writes[cells].reshape(len(stamp), -1)[:] = stamp
+        else:
+            self.writes[cells] = stamp
         self.written = True
 
 
@@ -87,20 +107,25 @@ class Published:
         self._by_many = np.zeros(authors, np.int32)  # of atomics of many addresses, at any
         self._by_all = np.zeros(authors, np.int32)
 
-    def meet(self, mine: Array, addresses: Sequence[int]) -> None:
-        """``mine``: int32, what the atomic's author knows, itself included; it learns in place, and what it knows then is published."""
-        if len(addresses) <= _FEW:
-            np.maximum(mine, self._by_many, out=mine)
+    def meet(self, mine: Array, addresses: Sequence[int], told: Array | None = None) -> None:
+        """``mine``: int32, what the atomic's author knows, itself included; it learns in place, and what it knows then is published. ``told``: that part of it alone
+        is, which learns as well (memory that is not the same for all authors before it is written back)."""
+        for vector in (mine,) if told is None else (mine, told):
+            if len(addresses) > _FEW:
+                np.maximum(vector, self._by_all, out=vector)
+                continue
+            np.maximum(vector, self._by_many, out=vector)
             for address in addresses:
                 there = self._at.get(address)
                 if there is not None:
-                    np.maximum(mine, there, out=mine)
-            for address in addresses:
-                self._at[address] = mine.copy()
+                    np.maximum(vector, there, out=vector)
+        published = mine if told is None else told
+        if len(addresses) > _FEW:
+            np.maximum(self._by_many, published, out=self._by_many)
         else:
-            np.maximum(mine, self._by_all, out=mine)
-            np.maximum(self._by_many, mine, out=self._by_many)
-        np.maximum(self._by_all, mine, out=self._by_all)
+            for address in addresses:
+                self._at[address] = published.copy()
+        np.maximum(self._by_all, published, out=self._by_all)
 
 
 class RaceLog(ABC):
@@ -122,16 +147,18 @@ class RaceLog(ABC):
     def error(self, text: str, same_group: bool) -> Exception:
         """``text`` says who did what; what is missing between comes behind."""
 
-    # -- accesses. offsets: int64 (n,) into the shadow's region; lanes: () → the stamps of their authors, int64 (n, 1)
-    def see_read(self, shadow: Shadow, offsets: Array, size: int, lanes: Callable[[], Array], noted: Callable[[], Array] | None = None) -> None:
-        """A read that happens now. ``noted``: the stamps to keep, where these are another author's than who must know of the writes."""
+    # -- accesses. offsets: int64 (n,) into the shadow's region, n > 0; lanes: () → the stamps of their authors, int64 (n, 1). ``noted``: the stamps to keep,
+    # where these are another author's than who has to know of what was before
+    def see_read(self, shadow: Shadow, count: int, size: int, offsets: Callable[[], Array], lanes: Callable[[], Array],
+                 noted: Callable[[], Array] | None = None) -> None:
+        """``count`` reads that happen now. The callables may be called much later, for what was true now."""
         if not shadow.written:
-            shadow.held.append((offsets, size, noted or lanes))
-            shadow.held_lanes += len(offsets)
+            shadow.held.append(lambda: (offsets(), size, (noted or lanes)()))
+            shadow.held_lanes += count
             if shadow.held_lanes > _HELD:
                 self._look_at_held(shadow)
             return
-        cells, stamp = shadow.cells(offsets, size), lanes()
+        cells, stamp = shadow.cells(offsets(), size), lanes()
         old = shadow.writes[cells]
         clash = self._unordered(old, stamp)
         if clash is not None:
@@ -141,10 +168,15 @@ class RaceLog(ABC):
         shadow.note_read(cells, stamp if noted is None else noted())
 
     def see_write(self, shadow: Shadow, offsets: Array, size: int, lanes: Callable[[], Array], differs: Callable[[], Array],
-                  noted: Callable[[], Array] | None = None) -> tuple[Array, Array]:
+                  noted: Callable[[], Array] | None = None) -> tuple[Array | slice, Array]:
         """A write that is about to happen; its (granules, stamps). ``differs``: bool (n, granules), what it writes is not what stands there."""
         if shadow.held:
             self._look_at_held(shadow)
+        run = shadow.run(offsets, size)
+        if run is not None and not (shadow.written and shadow.writes[run].any()) and not (shadow.read and shadow.reads[run].any()):
+            kept = (noted or lanes)()
+            shadow.note_write(run, kept)
+            return run, kept
         cells, stamp = shadow.cells(offsets, size), lanes()
         for past, any_, how in ((shadow.writes, shadow.written, "wrote"), (shadow.reads, shadow.read, "read")):
             if not any_:
@@ -159,8 +191,10 @@ class RaceLog(ABC):
         shadow.note_write(cells, kept)
         return cells, kept
 
-    def see_written(self, shadow: Shadow, cells: Array, stamp: Array, differs: Callable[[], Array], within_groups: bool) -> None:
+    def see_written(self, shadow: Shadow, cells: Array | slice, stamp: Array, differs: Callable[[], Array], within_groups: bool) -> None:
         """Memory has changed: authors that wrote one granule in one step wrote the same."""
+        if isinstance(cells, slice):
+            return
         now = shadow.writes[cells]
         lost = now != stamp
         if not lost.any():
@@ -176,8 +210,9 @@ class RaceLog(ABC):
 
     # -- inside
     def _look_at_held(self, shadow: Shadow) -> None:
-        for offsets, size, noted in shadow.held:
-            shadow.note_read(shadow.cells(offsets, size), noted())
+        for read in shadow.held:
+            offsets, size, stamp = read()
+            shadow.note_read(shadow.cells(offsets, size), stamp)
         shadow.held, shadow.held_lanes = [], 0
 
     def _unordered(self, old: Array, stamp: Array) -> Array | None:

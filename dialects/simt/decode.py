@@ -241,7 +241,10 @@ class _Decoder:
         align = op.attributes["alignment"].value if "alignment" in op.attributes else 1
         d, p = self.slot(op.results[0]), self.slot(op.operands[0])
 
+        place = self.executor.place(op)
+
         def run(env: list[Any], m: Machine) -> None:
+            m.place = place
             env[d] = m.load(env[p], t, space, align)
         return run
 
@@ -250,7 +253,10 @@ class _Decoder:
         align = op.attributes["alignment"].value if "alignment" in op.attributes else 1
         v, p = self.slot(op.operands[0]), self.slot(op.operands[1])
 
+        place = self.executor.place(op)
+
         def run(env: list[Any], m: Machine) -> None:
+            m.place = place
             m.store(env[p], env[v], t, space, align)
         return run
 
@@ -345,6 +351,7 @@ class _Decoder:
                 raise SimtError(f"no semantics for {text!r}" + (f" with constraints {constraints!r}" if constraints else ""))
             return self.pure(op, make(OpInfo(text, operands, result, {})))
         args = [self.slot(o) for o in op.operands]
+        place = self.executor.place(op, text)
         if getattr(f, "waits", False):
             if len(op.results):
                 raise SimtError("an operation that waits and has results is not simulated")
@@ -355,11 +362,13 @@ class _Decoder:
             return run_wait
         if not len(op.results):
             def run(env: list[Any], m: Machine) -> None:
+                m.place = place
                 f(m, *[env[a] for a in args])
             return run
         d = self.slot(op.results[0])
 
         def run_result(env: list[Any], m: Machine) -> None:
+            m.place = place
             env[d] = f(m, *[env[a] for a in args])
         return run_result
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.dialects.global_races import Region
 from tilewright.dialects.simt.executor import SimtExecutor
 
 # One launch of the process runs at a time: an executor keeps a machine's memory, and atomics of two launches must not mix. A fork waits for it.
@@ -59,20 +60,25 @@ class SimulatedDriver:
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
         floats = [i for i, kind in enumerate(signature) if kind in ("fp32", "f32")]
 
-        def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any]) -> None:
+        def launch(gx: int, gy: int, gz: int, stream: int, handle: SimulatedKernel, args: Sequence[Any], memory: Any = None) -> None:
             for i in floats:  # as a device's launcher packs them: OverflowError for what is beyond
                 struct.pack("=f", args[i])
-            self.execute(handle, (gx, gy, gz), args)
+            self.execute(handle, (gx, gy, gz), args, self.regions(signature, args, memory))
 
         return launch
 
-    def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
-        """Run the blocks of ``grid``; ``args`` are all the lowered kernel's. Threads take turns."""
+    def regions(self, signature: Sequence[str], args: Sequence[Any], memory: Mapping[int, tuple[int, int]] | None) -> Sequence[Region]:
+        """The arrays among a launch's arguments, as far as ``memory`` (address → storage) tells. A target may ask the runtime for it here."""
+        known = memory or {}
+        return [Region(*known[a], f"argument {i}") for i, (a, kind) in enumerate(zip(args, signature)) if kind.startswith("*") and a in known]
+
+    def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any], regions: Sequence[Region] = ()) -> None:
+        """Run the blocks of ``grid``; ``args`` are all the lowered kernel's, ``regions`` the arrays that these are of. Threads take turns."""
         with _running:
             output = handle.executor.machine.output
             output.clear()
             try:
-                handle.executor.run(grid, args, whole_process=True)
+                handle.executor.run(grid, args, whole_process=True, regions=regions)
             finally:
                 for _, _, text in output:
                     print(text, end="")

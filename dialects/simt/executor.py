@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.dialects import global_races
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.global_races import Region
 from tilewright.dialects.simt.decode import Function, decode_function, reverse_post_order
+from tilewright.dialects.simt.global_races import GlobalRaces
 from tilewright.dialects.simt.machine import Group, Machine, threads_text
 from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError, address_range, process_ranges
 from tilewright.dialects.simt.values import VType, f32_to_bf16, merge
@@ -70,7 +73,8 @@ class SimtExecutor:
     semantics: keys are intrinsic names, or compiled patterns searched in names, callees and assembly text; exact names win,
     then patterns in order. LLVM's own intrinsics (``llvm.fma``, …) are known.
     check_races: shared-memory accesses of two warps at one byte, one of them a write, with no barrier in between, are
-    errors. check_uninitialised: so are reads of shared bytes that nothing wrote (they hold 0xff, NaN, otherwise).
+    errors; so are such races in global memory between warps of any blocks, which TILEWRIGHT_SIMULATE_GLOBAL_RACES=0 in the environment
+    leaves out. check_uninitialised: so are reads of shared bytes that nothing wrote (they hold 0xff, NaN, otherwise).
     max_steps: basic blocks entered by one program before it counts as hanging.
     group: blocks that run together; the n-th group are the programs group·n and on, x fastest.
 
@@ -89,6 +93,8 @@ class SimtExecutor:
         self._functions: dict[str, Any] = {}
         self._decoded: dict[str, Function] = {}
         self.globals: dict[str, int] = {}
+        self._places: list[tuple[str, Any]] = []
+        self._check_global = check_races
         self._global_buffers: list[tuple[int, int, Any]] = []
         self.num_threads = num_threads
         static = 0
@@ -132,6 +138,11 @@ class SimtExecutor:
         op = self._functions.get(name)
         return self._decode(name) if op is not None and len(op.regions[0].blocks) else None
 
+    def place(self, op: Any, text: str = "") -> int:
+        """A number for an operation that may touch global memory, for messages."""
+        self._places.append((" ".join(text.split())[:80] or op.name, op.location))
+        return len(self._places) - 1
+
     def local_memory(self, size: int) -> np.uint64:
         """Address of fresh memory of ``size`` bytes a thread, for each block of a group one after the other."""
         data = np.zeros(size * self.num_threads * self._blocks + 16, np.uint8)
@@ -152,17 +163,17 @@ class SimtExecutor:
 
     # -- running
     def run(self, grid: Sequence[int], args: Sequence[Any],
-            programs: Iterable[tuple[int, int, int]] | None = None, whole_process: bool = False) -> None:
+            programs: Iterable[tuple[int, int, int]] | None = None, whole_process: bool = False, regions: Sequence[Region] = ()) -> None:
         """Run every program of ``grid`` (up to three ints), x fastest, or only ``programs``.
 
         args: one a kernel argument. Pointers: numpy arrays or CPU torch tensors (changed in place; bf16 as uint16), or an
         int address inside the memory of another argument; integers; floats. whole_process: any address of this process's
-        memory may be touched, for callers that have addresses only.
+        memory may be touched, for callers that have addresses only; ``regions`` may say what lies where.
         """
         types = self.kernel.argument_types
         if len(args) != len(types):
             raise SimtError(f"the kernel takes {len(types)} arguments, {len(args)} were given")
-        ranges, values = list(self._global_buffers), []
+        ranges, values, known = list(self._global_buffers), [], list(regions)
         objects: dict[int, Any] = {}
         for i, (arg, t) in enumerate(zip(args, types)):
             if isinstance(arg, Opaque):
@@ -170,6 +181,7 @@ class SimtExecutor:
                 objects[address] = arg.value
                 arg = address
             values.append(self._argument(i, arg, t, ranges))
+            known += [Region(first, first + size, f"argument {i}") for first, size, owner in ranges[-1:] if owner is arg]
         self.machine.memory.set_ranges(process_ranges() if whole_process else ranges)
         gx, gy, gz = (*grid, 1, 1, 1)[:3]
         for machine in self.group.machines:
@@ -177,14 +189,29 @@ class SimtExecutor:
         if programs is None:
             # not itertools.product, which would first list the whole of each range
             programs = ((x, y, z) for z in range(gz) for y in range(gy) for x in range(gx))
+            count = gx * gy * gz
+        else:
+            programs = list(programs)
+            count = len(programs)
+        self.group.check_global(self._global_races(count, known))
         left = iter(programs)
-        with np.errstate(all="ignore"):
-            while together := tuple(itertools.islice(left, self._blocks)):
-                if len(together) < self._blocks:
-                    raise SimtError(f"blocks run in groups of {self._blocks}, and the last of the grid {(gx, gy, gz)} has {len(together)}")
-                self.group.start(together)
-                self._run_group(values)
-                self.group.finish()
+        try:
+            with np.errstate(all="ignore"):
+                while together := tuple(itertools.islice(left, self._blocks)):
+                    if len(together) < self._blocks:
+                        raise SimtError(f"blocks run in groups of {self._blocks}, and the last of the grid {(gx, gy, gz)} has {len(together)}")
+                    self.group.start(together)
+                    self._run_group(values)
+                    self.group.finish()
+        finally:
+            self.group.check_global(None)
+
+    def _global_races(self, programs: int, regions: Sequence[Region]) -> GlobalRaces | None:
+        groups = -(-programs // self._blocks)
+        if not self._check_global or not global_races.wanted() or not GlobalRaces.possible(self.group, groups, len(self._places)):
+            return None
+        own = [Region(first, first + size, "the executor's memory") for first, size, _ in self._global_buffers]
+        return GlobalRaces(self.group, groups, regions, own, self._places)
 
     def _run_group(self, values: Sequence[Any]) -> None:
         """The group's blocks in turns, each until all its threads wait."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.dialects.simt.memory import SHARED_WINDOW, GlobalMemory, SharedMemory, SimtError
 from tilewright.dialects.simt.order import Clock, Order
 from tilewright.dialects.simt.values import VType, from_bytes, from_float, signed, to_bytes, to_float
+
+if TYPE_CHECKING:
+    from tilewright.dialects.simt.global_races import GlobalRaces
 
 Array = Any
 
@@ -27,6 +30,7 @@ class Group:
         self.order = Order(blocks * warps, warps)
         self.state: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
+        self.races: GlobalRaces | None = None
         memory, output = GlobalMemory(), []  # type: ignore[var-annotated]
         self.machines = [Machine(self, rank, num_threads, warp_size, memory, output,
                                  SharedMemory(shared_bytes, warps, check_races, check_uninitialised, self.order, rank * warps))
@@ -37,6 +41,14 @@ class Group:
         for machine, program in zip(self.machines, programs):
             machine.start_block(program)
         self.order.restart()
+        if self.races is not None:
+            self.races.begin(programs)
+
+    def check_global(self, races: GlobalRaces | None) -> None:
+        """``races`` looks at accesses to global memory from now on."""
+        self.races = races
+        for machine in self.machines:
+            machine.races = races
 
     def finish(self) -> None:
         for machine in self.machines:
@@ -58,7 +70,7 @@ class Machine:
     (bool[threads], those that have ended), ``program_ids`` and ``grid`` (three ints), ``mask`` (bool[threads], the active ones), ``full`` (all are), ``output``
     (a list that printing intrinsics append to), ``objects`` (Opaque arguments by address), ``state`` (what a target's semantics
     keep of the running block, by name; ``finish(machine)`` is called at the block's end), ``others_wait`` (some threads are held
-    at an operation that waits), ``waits_for`` (what the last one waits for) and the methods below. Memory methods touch active
+    at an operation that waits), ``waits_for`` (what the last one waits for), ``races`` (told of accesses to global memory, or None) and the methods below. Memory methods touch active
     threads only."""
 
     def __init__(self, group: Group, rank: int, num_threads: int, warp_size: int, memory: GlobalMemory, output: list[Any], shared: SharedMemory):
@@ -72,6 +84,8 @@ class Machine:
         self.full = True
         self.exited = np.zeros(num_threads, bool)
         self.memory, self.shared, self.output = memory, shared, output
+        self.races: GlobalRaces | None = None
+        self.place = 0  # which of the kernel's accesses runs: a number that decoding gave it
         self.barriers = 0
         self.objects: dict[int, Any] = {}
         self.state: dict[str, Any] = {}
@@ -182,6 +196,8 @@ class Machine:
             data = self.shared.load(a & np.uint64(SHARED_WINDOW - 1), nbytes, warps, align)
         else:
             data = self.memory.load(a, nbytes, align)
+            if self.races is not None:
+                self.races.reads(self, a, nbytes, self.warp_ids if everyone else self.warp_ids[active])
         if everyone:
             return data
         out = np.zeros((self.num_threads, nbytes), np.uint8)
@@ -200,8 +216,13 @@ class Machine:
             return
         if self._split(addr, space):
             self.shared.store(addr & np.uint64(SHARED_WINDOW - 1), data, warps, align)
-        else:
+        elif self.races is None:
             self.memory.store(addr, data, align)
+        else:
+            told: list[Any] = []
+            races = self.races
+            self.memory.store(addr, data, align, lambda: told.extend(races.writes(self, addr, data, warps)))
+            races.written(told)
 
     def load(self, addr: Array, t: VType, space: int, align: int = 1) -> Any:
         if t.kind == "struct" or t.kind == "array":
@@ -227,8 +248,10 @@ class Machine:
         active = self.mask if mask is None else self.mask & mask
         todo = np.flatnonzero(active)
         old = np.zeros((self.num_threads, t.lanes) if t.lanes else self.num_threads, t.dtype)
-        check = self.shared.check_races
-        self.shared.check_races = False  # atomics do not race with each other
+        check, races = self.shared.check_races, self.races
+        if races is not None and len(todo) and not self._split(addr[todo], space):
+            races.atomic(self, addr, active)
+        self.shared.check_races, self.races = False, None  # atomics do not race with each other
         try:
             while len(todo):
                 _, first = np.unique(addr[todo], return_index=True)
@@ -242,7 +265,7 @@ class Machine:
                 self.store_bytes(addr, to_bytes(new, t), space, turn, t.nbytes)
                 todo = np.delete(todo, first)
         finally:
-            self.shared.check_races = check
+            self.shared.check_races, self.races = check, races
         return old
 
     def atomic_rmw(self, op: str, addr: Array, value: Array, t: VType, space: int, mask: Array | None = None) -> Array:

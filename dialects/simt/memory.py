@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,7 @@ class GlobalMemory:
     def __init__(self) -> None:
         self._buffers: list[_Buffer] = []
         self._bases: list[int] = []
+        self.low = self.high = 0  # lowest and highest address of the last access
 
     def set_ranges(self, ranges: list[tuple[int, int, Any]]) -> None:
         """Replace the known ranges of (address, bytes, owner); overlapping ones are joined."""
@@ -121,7 +123,7 @@ class GlobalMemory:
             bad = int(np.flatnonzero(addr & np.uint64(align - 1))[0])
             raise SimtError(f"misaligned global {what} of {nbytes} bytes: address {int(addr[bad]):#x} (active thread "
                             f"{bad}) is not a multiple of {align}")
-        low, high = int(addr.min()), int(addr.max())
+        self.low, self.high = low, high = int(addr.min()), int(addr.max())
         buffer = self._buffer_of(low)
         if buffer is not None and high + nbytes <= buffer.base + buffer.size:
             return buffer, bits
@@ -143,9 +145,11 @@ class GlobalMemory:
             out[rows] = buf.gather((addr[rows] - np.uint64(buf.base)).astype(np.int64), nbytes, bits)
         return out
 
-    def store(self, addr: Array, data: Array, align: int = 1) -> None:
-        """``addr`` uint64[n], ``data`` uint8[n, nbytes]; of two threads at one address the last wins."""
+    def store(self, addr: Array, data: Array, align: int = 1, before: Callable[[], None] | None = None) -> None:
+        """``addr`` uint64[n], ``data`` uint8[n, nbytes]; of two threads at one address the last wins. ``before`` is called when all is checked."""
         buffer, bits = self._checked(addr, data.shape[1], align, "store")
+        if before is not None:
+            before()
         if buffer is not None:
             buffer.scatter((addr - np.uint64(buffer.base)).astype(np.int64), data, bits)
             return

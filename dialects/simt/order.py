@@ -20,16 +20,28 @@ STREAMS = 2  # a warp
 
 @dataclass(frozen=True)
 class Clock:
-    """What is known at a release: the latest access of each warp and stream, each warp's latest proxy fence, the events that ended."""
+    """What is known at a release: the latest access of each warp and stream, each warp's latest proxy fence, the events that ended, and ``more``."""
 
     vc: Array
     fenced: Array
     events: int
+    more: Array | None = None
 
     def join(self, other: Clock | None) -> Clock:
         if other is None:
             return self
-        return Clock(np.maximum(self.vc, other.vc), np.maximum(self.fenced, other.fenced), self.events | other.events)
+        return Clock(np.maximum(self.vc, other.vc), np.maximum(self.fenced, other.fenced), self.events | other.events, _most(self.more, other.more))
+
+
+def _most(a: Array | None, b: Array | None) -> Array | None:
+    """The greater of each; what the shorter one lacks is 0."""
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) < len(b):
+        a, b = b, a
+    out = a.copy()
+    np.maximum(out[:len(b)], b, out=out[:len(b)])
+    return out
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class Order:
     """``vc[w]`` and ``fenced[w]``: what warp w knows; ``events[w]``: the events that it knows ended, one bit each.
 
     ``warps`` are those of all blocks of the group, ``per_block`` (all, where it is not given) of each one's: warps are numbered block
-    after block.
+    after block. ``more[w]`` (None: nothing) are times that warp w knows of others than these, which pass from warp to warp like the rest.
     """
 
     def __init__(self, warps: int, per_block: int = 0):
@@ -58,6 +70,8 @@ class Order:
         self._own = np.arange(warps)
         self.vc[self._own, self._own] = 1
         self._stream_clock = np.zeros((1 + STREAMS) * warps, np.int64)
+        self.more: Array | None = None
+        self.changes = 0  # how often some warp's own clock went on
 
     def restart(self) -> None:
         """A new block: what earlier blocks did is over."""
@@ -65,6 +79,17 @@ class Order:
         self.fenced[:] = self.vc[0, :self.warps]
         self.vc[self._own, self._own] += 1
         self.event_base, self.events = self.event_count, [0] * self.warps
+        self.more = None
+        self.changes += 1
+
+    def know_more(self, count: int) -> None:
+        """Make ``more`` at least this long."""
+        had = 0 if self.more is None else self.more.shape[1]
+        if had < count:
+            longer = np.zeros((self.warps, count), np.int64)
+            if self.more is not None:
+                longer[:, :had] = self.more
+            self.more = longer
 
     def name(self, warp: int) -> str:
         if self.per_block == self.warps:
@@ -77,13 +102,14 @@ class Order:
         rows = list(warps)
         clock = self._joined(rows, np.maximum.reduce)
         self.vc[rows, rows] += 1
+        self.changes += 1
         return clock
 
     def _joined(self, rows: list[int], how: Any) -> Clock:
         events = 0
         for w in rows:
             events |= self.events[w]
-        return Clock(how(self.vc[rows]), how(self.fenced[rows]), events)
+        return Clock(how(self.vc[rows]), how(self.fenced[rows]), events, None if self.more is None else how(self.more[rows]))
 
     def acquire(self, warps: Sequence[int], clock: Clock) -> None:
         rows = list(warps)
@@ -91,6 +117,10 @@ class Order:
         self.fenced[rows] = np.maximum(self.fenced[rows], clock.fenced)
         for w in rows:
             self.events[w] |= clock.events
+        if clock.more is not None:
+            count = len(clock.more)
+            self.know_more(count)
+            self.more[rows, :count] = np.maximum(self.more[rows, :count], clock.more)  # type: ignore[index]
 
     def barrier(self, warps: Sequence[int] | None = None) -> None:
         rows = range(self.warps) if warps is None else warps
@@ -101,6 +131,7 @@ class Order:
         rows = list(warps)
         self.fenced[rows, rows] = self.vc[rows, rows]
         self.vc[rows, rows] += 1
+        self.changes += 1
 
     # -- asynchronous units
     def stream(self, kind: int, index: int) -> int:
@@ -126,7 +157,7 @@ class Order:
 
     def event_clock(self, event: int, issued: Clock) -> Clock:
         """What is known when an event, begun by one who knew ``issued``, has ended."""
-        return Clock(issued.vc, issued.fenced, issued.events | 1 << (event - self.event_base))
+        return Clock(issued.vc, issued.fenced, issued.events | 1 << (event - self.event_base), issued.more)
 
     def knows_event(self, known: int, event: int) -> bool:
         return event < self.event_base or bool(known >> (event - self.event_base) & 1)

@@ -106,9 +106,10 @@ def swizzled(address: Array, width: int) -> Array:
 
 
 class BulkStore:
-    """One store of a box. ``time``: of its read of shared memory, in the order of events there."""
+    """One store of a box. ``time``: of its read of shared memory, in the order of events there; ``token``: its write, where races are looked for."""
 
-    def __init__(self, time: int, machine: Any, index: Array, put: Callable[[Array], None]):
+    def __init__(self, time: int, machine: Any, index: Array, put: Callable[[Array], None], token: Any = None):
+        self.token = token
         self.time, self.machine, self.index, self.put = time, machine, index, put
         self.data: Array | None = None
 
@@ -208,13 +209,14 @@ def _load(parts: list[str]) -> Handler:
                 raise SimtError(f"a bulk copy to block {home.rank} of the cluster, whose mbarrier is in block {other.rank}")
             ranks = _ranks(m, int(state.read(operands[3])[t]) & 0xFFFF) if multicast else [home.rank]
             index = tensor_map.shared_bytes(offset, "a bulk copy")
-            data = _read_box(m, tensor_map, coords)
+            data, token = _read_box(m, tensor_map, coords, warp_of(m, t))
+            read = order.nothing() if token is None else m.races.ended(token)
             for target in (m.group.machines[r] for r in ranks):
                 address = bar if target is m else bar | target.rank + 1 << RANK
                 _, barrier = MBarriers.reached(m, t, address, parts, "a bulk copy's mbarrier")
                 event = target.shared.unit_write(index, data, [warp_of(m, t)], f"a bulk copy{of_block(target)}")
                 # Only the bytes' arrival is learnt from the barrier, not what the copying thread did before.
-                barrier.complete(tensor_map.box_bytes, order.event_clock(event, order.nothing()))
+                barrier.complete(tensor_map.box_bytes, order.event_clock(event, read))
             if multicast:
                 m.group.count("multicast copies")
 
@@ -229,13 +231,18 @@ def _ranks(m: Any, mask: int) -> list[int]:
     return ranks
 
 
-def _read_box(m: Any, tensor_map: TensorMap, coords: list[int]) -> Array:
+def _read_box(m: Any, tensor_map: TensorMap, coords: list[int], warp: int) -> tuple[Array, Any]:
+    """The box's bytes, and what ``races.ended`` takes where races in global memory are looked for."""
     address, inside, low, high = tensor_map.rows(coords)
     item = tensor_map.itemsize
     data = tensor_map.fill(int(np.prod(tensor_map.box))).reshape(len(address), -1)
+    token = None
     if inside.any():
-        data[inside, low * item:high * item] = m.memory.load(address[inside].astype(np.uint64), (high - low) * item)
-    return data.reshape(-1)
+        where, size = address[inside].astype(np.uint64), (high - low) * item
+        data[inside, low * item:high * item] = m.memory.load(where, size)
+        if m.races is not None:
+            token = m.races.unit_reads(m, where, size, warp)
+    return data.reshape(-1), token
 
 
 def _store(parts: list[str]) -> Handler:
@@ -257,22 +264,30 @@ def _store(parts: list[str]) -> Handler:
             index = tensor_map.shared_bytes(shared_offset(int(sources[t])), "a bulk store")
             warp = warp_of(m, t)
             time = m.shared.unit_read(index, [warp], m.shared.order.stream(1, warp), "a bulk store")
+            token = None
+            if m.races is not None and reduce is None:  # reductions are atomics, which race with nobody here
+                where, new = _inside(tensor_map, coords, m.shared.data[index])
+                token = m.races.unit_writes(m, where, new, warp) if len(where) else None
             BulkGroups.of(m).begun.setdefault(t, []).append(
-                BulkStore(time, m, index, lambda data, tm=tensor_map, c=coords: _write_box(m, tm, c, data, reduce)))  # type: ignore[misc]
+                BulkStore(time, m, index, lambda data, tm=tensor_map, c=coords: _write_box(m, tm, c, data, reduce), token))  # type: ignore[misc]
 
     return run
 
 
 def _write_box(m: Any, tensor_map: TensorMap, coords: list[int], data: Array, reduce: str | None) -> None:
-    address, inside, low, high = tensor_map.rows(coords)
-    if not inside.any():
+    where, new = _inside(tensor_map, coords, data)
+    if not len(where):
         return
-    item = tensor_map.itemsize
-    where = address[inside].astype(np.uint64)
-    new = np.ascontiguousarray(data.reshape(len(address), -1)[inside, low * item:high * item])
     if reduce is not None:
         new = _reduced(tensor_map, reduce, m.memory.load(where, new.shape[1]), new)
     m.memory.store(where, new)
+
+
+def _inside(tensor_map: TensorMap, coords: list[int], data: Array) -> tuple[Array, Array]:
+    """(addresses, uint8 rows) of what a box of ``data`` has inside the map's array."""
+    address, inside, low, high = tensor_map.rows(coords)
+    item = tensor_map.itemsize
+    return address[inside].astype(np.uint64), np.ascontiguousarray(data.reshape(len(address), -1)[inside, low * item:high * item])
 
 
 def _reduced(tensor_map: TensorMap, op: str, old: Array, new: Array) -> Array:
@@ -322,6 +337,8 @@ def _wait(parts: list[str]) -> Handler:
                 for group in unwritten[:complete]:
                     for store in group:
                         store.write()
+                        if store.token is not None:
+                            m.shared.order.acquire([warp_of(m, t)], m.races.ended(store.token))
                 del unwritten[:complete]
 
     return run

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.dialects import global_races
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import ArgumentError
+from tilewright.dialects.global_races import Region
 from tilewright.dialects.pipeline import PassContext
 from tilewright.dialects.simt import SimtExecutor
 from tilewright.dialects.simt.driver import SimulatedDriver, SimulatedKernel
@@ -72,17 +74,23 @@ class NvidiaSimulatedDriver(SimulatedDriver):
             programs = gx * gy * gz
             few = (2 if programs < 6 else 3) if cluster == 1 else (1 if programs < 6 else 2)
             blocks = (min(-(-programs // cluster), few) * cluster, 1, 1) if persistent else (gx, gy, gz)
-            self.execute(handle, blocks, [*args, *extra])
+            self.execute(handle, blocks, [*args, *extra], self.regions(signature, args, memory))
 
         return launch
 
-    def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+    def regions(self, signature: Sequence[str], args: Sequence[Any], memory: Mapping[int, tuple[int, int]] | None) -> Sequence[Region]:
+        """As SimulatedDriver's. Raises NeedsMemory where races are looked for: their messages name arrays."""
+        if memory is None and global_races.wanted() and any(kind.startswith("*") for kind in signature):
+            raise NeedsMemory
+        return super().regions(signature, args, memory)
+
+    def execute(self, handle: SimulatedKernel, grid: tuple[int, int, int], args: Sequence[Any], regions: Sequence[Region] = ()) -> None:
         """As SimulatedDriver's; a grid that no device would start is refused here too."""
         from tilewright.targets.nvidia.driver import NvidiaDriver
 
         if grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
             NvidiaDriver.refuse_grid(grid)
-        super().execute(handle, grid, args)
+        super().execute(handle, grid, args, regions)
 
     def get_device_properties(self, device: int) -> Mapping[str, Any]:
         """The architecture's limits; one multiprocessor."""

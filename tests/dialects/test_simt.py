@@ -263,14 +263,18 @@ def test_vectors_structs_calls_and_inline_assembly():
 def test_atomics_take_turns():
     ex = build("""
       %v = llvm.atomicrmw add %o, %tid monotonic : !llvm.ptr<1>, i32
-      %p = llvm.getelementptr %old[%tid] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, i32
+      %pid = llvm.call_intrinsic "llvm.test.pid"() : () -> i32
+      %c64 = llvm.mlir.constant(64 : i32) : i32
+      %b = llvm.mul %pid, %c64 : i32
+      %i = llvm.add %b, %tid : i32
+      %p = llvm.getelementptr %old[%i] : (!llvm.ptr<1>, i32) -> !llvm.ptr<1>, i32
       llvm.store %v, %p {alignment = 4 : i64} : i32, !llvm.ptr<1>
       llvm.return""", "%o: !llvm.ptr<1>, %old: !llvm.ptr<1>")
-    total, old = np.zeros(1, np.int32), np.zeros(64, np.int32)
+    total, old = np.zeros(1, np.int32), np.zeros((3, 64), np.int32)
     ex.run((3,), [total, old])
     assert total[0] == 3 * 64 * 63 // 2
     t = np.arange(64)
-    np.testing.assert_array_equal(old - 2 * 2016, t * (t - 1) // 2)
+    np.testing.assert_array_equal(old - 2016 * np.arange(3)[:, None], np.tile(t * (t - 1) // 2, (3, 1)))
 
 
 def test_misalignment_and_unknown_things_are_named():

@@ -114,10 +114,14 @@ def test_warps_of_a_group_of_blocks():
 
 # ------------------------------------------------------------------------------------------------- threads that wait
 def turnstile(info):
-    """Threads go on when the word at their address is not 0."""
+    """Threads go on when the word at their address is not 0, and know what all did until then."""
     def run(m, address):
         m.waits_for = "a word"
-        return m.mask & (np.ascontiguousarray(m.load_bytes(address, 4)).view(np.uint32)[:, 0] != 0)
+        order = m.shared.order
+        passed = m.mask.copy()
+        passed[m.mask] = m.memory.load(address[m.mask], 4).any(axis=1)
+        order.acquire(m.active_warps(passed), order.release(range(order.warps)))
+        return passed
     run.waits = True
     return run
 

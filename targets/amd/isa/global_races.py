@@ -1,8 +1,9 @@
 """Races in global memory: two waves of a launch touch the same bytes, one of them writing something new, and nothing orders the two.
 
 What orders them (``known``): a barrier of their work-group, and between work-groups an atomic of the one followed by an atomic of the other on the same
-address. Atomics count as acquire and release whatever the code around them waits for, but what a wave published is only what it had waited for: a store
-that is in flight (vmcnt; vscnt on gfx10 and gfx11, storecnt on gfx12) at a barrier or an atomic happens after it. Of a barrier on gfx9 that holds for other
+address, where the code before and after them does what a release and an acquire need: what a wave published is only what it had waited for (and on gfx942 and gfx950
+written back), and another sees of it what came after it emptied its caches (cache_views.py). A store that is in flight (vmcnt; vscnt on gfx10 and gfx11,
+storecnt on gfx12) at a barrier or an atomic happens after it. Of a barrier on gfx9 that holds for other
 work-groups alone: the waves of one share a cache that takes their accesses in order (LLVM's AMDGPU user guide, memory model of GFX90A to GFX942, where
 a fence of workgroup scope does not wait for vmcnt unless in tgsplit mode).
 
@@ -30,6 +31,7 @@ from tilewright.dialects.global_races import (
     Shadow,
     differing,
 )
+from tilewright.targets.amd.isa.cache_views import CacheViews, passes_caches
 from tilewright.targets.amd.isa.errors import GlobalRace
 
 if TYPE_CHECKING:
@@ -59,6 +61,9 @@ class _Store:
     stream: tuple[str, str]
 
 
+LOADS = ("vm", "mem")  # what counts on vmcnt
+
+
 class GlobalRaces(RaceLog):
     """Of one launch of ``groups`` work-groups."""
 
@@ -72,6 +77,9 @@ class GlobalRaces(RaceLog):
         self.ordered_by_cache = machine.arch.startswith("gfx9") and not machine.kernel.descriptor.get("tg_split")
         self.known = np.zeros((waves, waves), np.int32) if atomics and waves <= MOST_WAVES else None
         self.between_groups = not atomics or self.known is not None
+        one_cache = machine.arch.startswith("gfx9") or not machine.kernel.descriptor.get("workgroup_processor_mode", 1)
+        self.views = None if self.known is None else CacheViews(machine.arch, self.known, one_cache)
+        self._cached = False  # the access that is looked at goes through caches that may be old
         self.clock = np.ones(waves, np.int64)
         self.group_names: list[tuple[int, int, int]] = []  # of the work-groups so far
         self._shadows: dict[int, Shadow] = {}
@@ -91,18 +99,20 @@ class GlobalRaces(RaceLog):
 
     # -- what memory calls, before it changes. offsets: of the active lanes, in ``buffer``; where: which of the active lanes they are, None for all
     def read(self, w: Waves, buffer: Buffer, offsets: Array, size: int, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> None:
-        each, kept = self._wave_stamps(w), None if mask is None else mask.copy()
-        self.see_read(self._shadow(buffer), offsets, size, lambda: _by_lane(each, shape, kept, where))
+        stamps, kept = self._wave_stamps(w), None if mask is None else mask.copy()
+        self._cached = self.views is not None and not passes_caches(w.ins, self.machine.arch)
+        self.see_read(self._shadow(buffer), len(offsets), size, lambda: offsets, lambda: _by_lane(stamps(), shape, kept, where))
+        self._cached = False
 
     def write(self, w: Waves, buffer: Buffer, offsets: Array, size: int, shape: tuple[int, ...], mask: Array | None, where: Array | None,
               values: Sequence[Array]) -> Any:
         """``values``: dwords that are about to be stored. What it returns is for ``written``."""
-        shadow = self._shadow(buffer)
+        shadow, stamps = self._shadow(buffer), self._wave_stamps(w)
 
         def differs() -> Array:
             return _differs(shadow, offsets, size, values)
 
-        cells, stamp = self.see_write(shadow, offsets, size, lambda: _by_lane(self._wave_stamps(w), shape, mask, where), differs)
+        cells, stamp = self.see_write(shadow, offsets, size, lambda: _by_lane(stamps(), shape, mask, where), differs)
         if self.fences:
             if self.machine.waits.current[0] is not w.ins:
                 raise RuntimeError(f"{w.ins.text}: waits.issue has to come before memory.store")
@@ -110,20 +120,23 @@ class GlobalRaces(RaceLog):
             ids = ids.reshape(-1) if mask is None else ids[mask]
             ids = ids if where is None else ids[where]
             stream = self.machine.waits.current[1]
+            if isinstance(cells, slice):
+                cells = np.arange(cells.start, cells.stop).reshape(len(offsets), -1)
             self._open.append(_Store(shadow, shadow.granule, cells, ids, stamp[:, 0], self.machine.waits.issued(stream)[ids], stream))
             if len(self._open) > 64:
                 self._open = [s for s in self._open if (s.number > self.machine.waits.proven(s.stream)[s.wave]).any()]
         return shadow, cells, stamp, differs
 
-    def written(self, given: tuple[Shadow, Array, Array, Callable[[], Array]]) -> None:
+    def written(self, given: tuple[Shadow, Array | slice, Array, Callable[[], Array]]) -> None:
         """Memory has changed."""
         self.see_written(*given, not self.between_groups)
 
     def atomic(self, w: Waves, addresses: Array, mask: Array | None) -> None:
         """Atomics of the waves, in their order: each learns what was published there, and publishes what it knows."""
-        if self.known is None:
+        if self.known is None or self.views is None:
             return
         ids = np.asarray(w.wave_ids)
+        self.clock = self.clock.copy()  # stamps of reads before may still be asked for
         self._hold_back(ids if mask is None else ids[mask.any(axis=1)], False)
         for row, batch_wave in enumerate(ids.tolist()):
             active = np.unique(addresses[row] if mask is None else addresses[row][mask[row]]).tolist()
@@ -132,7 +145,24 @@ class GlobalRaces(RaceLog):
             wave = self.first + batch_wave
             mine = self.known[wave]
             mine[wave] = self.clock[wave]
-            self._published.meet(mine, active)
+            self._published.meet(mine, active, self.views.tells(wave, int(self.machine.waits.proven(LOADS)[batch_wave])))
+            self.clock[wave] += 1
+
+    def cache(self, w: Waves) -> None:
+        """The waves empty a cache, or begin to write one back, after ``waits.issue``."""
+        if self.known is None or self.views is None:
+            return
+        ids = np.asarray(w.wave_ids)
+        if w.ins.base != "buffer_wbl2":
+            for wave in (ids + self.first).tolist():
+                self.views.empty(w.ins, wave)
+            return
+        self.clock = self.clock.copy()  # as in atomic
+        self._hold_back(ids, True)
+        for batch_wave in ids.tolist():
+            wave = self.first + batch_wave
+            self.known[wave, wave] = self.clock[wave]
+            self.views.write_back(w.ins, wave, int(self.machine.waits.issued(LOADS)[batch_wave]))
             self.clock[wave] += 1
 
     # -- what barriers call
@@ -145,6 +175,9 @@ class GlobalRaces(RaceLog):
                 joined = self.known[of_group].max(axis=0)
                 joined[of_group] = self.clock[of_group]
                 self.known[of_group] = joined
+                assert self.views is not None
+                self.views.barrier(of_group)
+        self.clock = self.clock.copy()  # as in atomic
         self.clock[waves.reshape(-1) + self.first] += 1
 
     # -- inside
@@ -179,15 +212,25 @@ class GlobalRaces(RaceLog):
             found = self._shadows[buffer.first] = Shadow(buffer)
         return found
 
-    def _wave_stamps(self, w: Waves) -> Array:
-        waves = np.asarray(w.wave_ids) + self.first
-        return self.clock[waves] << CLOCK | waves << AUTHOR | np.int64(w.ins.index)
+    def _wave_stamps(self, w: Waves) -> Callable[[], Array]:
+        """() → the stamps that the waves have now."""
+        clock, ids, first, place = self.clock, w.wave_ids, self.first, np.int64(w.ins.index)
+
+        def stamps() -> Array:
+            waves = np.asarray(ids) + first
+            return clock[waves] << CLOCK | waves << AUTHOR | place
+
+        return stamps
 
     # -- what RaceLog asks
     def unseen(self, old: Array, stamp: Array) -> Array:
         same = self.group(old) == self.group(stamp)
         if self.known is not None:
-            out = self.known[stamp >> AUTHOR & AUTHORS, old >> AUTHOR & AUTHORS] < old >> CLOCK
+            at = stamp >> AUTHOR & AUTHORS, old >> AUTHOR & AUTHORS
+            clocks = self.known[at]
+            if self._cached and self.views is not None:
+                clocks = np.where(same, clocks, self.views.seen[at])
+            out = clocks < old >> CLOCK
         else:
             out = np.where(same, old >> CLOCK >= stamp >> CLOCK, self.between_groups)
         return out & ((old & LATE == 0) | ~same) if self.ordered_by_cache else out
@@ -199,7 +242,8 @@ class GlobalRaces(RaceLog):
 
     def error(self, text: str, same_group: bool) -> GlobalRace:
         return GlobalRace(text + ("no barrier between, or one that came before the store was waited for" if same_group else
-                                  "nothing that orders them: work-groups meet in atomics alone, after the store was waited for"))
+                                  "nothing that orders them: work-groups meet in atomics alone, after the store was waited for, and where "
+                                  "these release (by the one that stored) and acquire (by the one that loads)"))
 
 
 def _differs(shadow: Shadow, offsets: Array, size: int, values: Sequence[Array]) -> Array:
