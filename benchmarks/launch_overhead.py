@@ -74,10 +74,11 @@ def stand_in(target: str) -> Any:
 @contextlib.contextmanager
 def serving(target: str) -> Iterator[None]:
     """Launches go to ``target``'s stand-in, and take tensors of the host."""
-    from tilewright.runtime.driver import set_driver
+    from tilewright.runtime.driver import _drivers, set_driver
     from tilewright.targets import registry
 
     selection = registry.parse(target)
+    drivers, device_types = dict(_drivers), selection.plugin.device_types
     object.__setattr__(selection.plugin, "device_types", ("cpu",))
     set_driver(selection, stand_in(target))
     before = os.environ.get("TILEWRIGHT_TARGET")
@@ -85,6 +86,9 @@ def serving(target: str) -> Iterator[None]:
     try:
         yield
     finally:
+        object.__setattr__(selection.plugin, "device_types", device_types)
+        _drivers.clear()
+        _drivers.update(drivers)
         os.environ.pop("TILEWRIGHT_TARGET") if before is None else os.environ.update(TILEWRIGHT_TARGET=before)
 
 

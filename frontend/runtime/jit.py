@@ -211,7 +211,7 @@ class JITFunction(JITCallable, KernelInterface):
         """``_launch`` until there is code for warm launches."""
         if self._warm is None:
             return self._run_cold(None, args, kwargs, grid, False)
-        return self._warm(grid, *args, **kwargs)
+        return self._quick(grid, *args, **kwargs)
 
     def _run_usual(self, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> Any:
         if self._warm is None or warmup or self.pre_run_hooks:

@@ -21,6 +21,7 @@ from typing import Any
 
 from tilewright import knobs
 from tilewright.runtime import native_machine
+from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.native_writer import (
     CODES,
     DESCRIPTOR,
@@ -290,7 +291,11 @@ class NativeLaunch:
         return self._builtin is not None or self._tries < TRIES
 
     def learn(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch by Python, of which the machine code is then told."""
+        """A launch, until there is a builtin function; and for who has kept this one since."""
+        return (self._builtin or self._by_python)(grid, *args, **kwargs)
+
+    def _by_python(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch by Python, of which the machine code is then told: its fallback."""
         ran = self._function._warm(grid, *args, **kwargs)
         if self._tries < TRIES:
             global _warm_launches
@@ -307,7 +312,7 @@ class NativeLaunch:
                 row.kept = [x for x in row.kept if not isinstance(x, _Owner)]
 
     def _tell(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        with self._lock:
+        with compiling(), self._lock:  # a fork waits
             address = machine_code()
             if address is None:
                 self._give_up()
@@ -330,7 +335,7 @@ class NativeLaunch:
         """Make the builtin function."""
         state = _Rows(len(STATE) + SITES)
         names = self._names
-        for name, value in {"fallback": self.learn, "function": self._function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
+        for name, value in {"fallback": self._by_python, "function": self._function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
                             "variable": names["name"], "Exception": Exception, "int": int, "tuple": tuple, "True": True, "False": False}.items():
             state.obj(STATE[name], value)
         for name in ("_checks", "_slow_checks", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "recent", "last_launched", "data_ptr", "dtype",
