@@ -101,8 +101,17 @@ _CACHES = {
 
 @instruction(*_CACHES)
 def _cache(ins: Instruction, ctx: DecodeContext) -> Step:
-    """They change nothing where memory is coherent (LLVM's AMDGPU user guide, "Memory model")."""
+    """They change nothing where memory is coherent, but for what the check of races makes of them (LLVM's AMDGPU user guide, "Memory model"). buffer_wbl2 counts
+    on vmcnt, what gfx12 has on loadcnt or storecnt."""
     if ctx.arch not in _CACHES[ins.base] or ins.operands:
         raise ctx.unknown(ins, f"only {', '.join(_CACHES[ins.base])} has it, without operands")
     t.only(ins, ctx)
-    return lambda w: None
+    counter = {"buffer_wbl2": "vm", "global_inv": "load", "global_wb": "store", "global_wbinv": "store"}.get(ins.base)
+
+    def step(w: Waves) -> None:
+        if counter is not None:
+            w.waits.issue(w, counter)
+        if w.machine.global_races is not None:
+            w.machine.global_races.cache(w)
+
+    return step
