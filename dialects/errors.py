@@ -36,6 +36,11 @@ class CompilationError(TilewrightError):
             text += f"\n  called from {file}:{line}: {source}"
         return text
 
+    @property
+    def error_message(self) -> str:
+        """The message without its place, under Triton's name."""
+        return self.message
+
     def at(self, file: str, line: int, col: int) -> CompilationError:
         """This error with its place; unchanged where it has one already."""
         return self if self.file else type(self)(self.message, file, line, col)

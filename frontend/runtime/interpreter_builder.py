@@ -48,6 +48,8 @@ class NumpyBuilder(Builder):
         self.scalars: dict[Any, np.ndarray] = {}  # constants that were made
         self.pending: list[Any] = []  # what an expression holds while its parts are evaluated (interpreter_rules)
         self.calls: list[Any] = []  # the functions that are running
+        self.branches: set[Any] = set()  # run-time ifs both of whose branches were looked at (interpreter_branches)
+        self.trying = 0  # how many ifs are gone through without effects
         self.program: tuple[int, int, int] = (0, 0, 0)
         self.grid: tuple[int, int, int] = (1, 1, 1)
 
@@ -93,6 +95,8 @@ class NumpyBuilder(Builder):
         return value
 
     def create(self, op: str, operands: Sequence[Cell | None], result_types: Sequence[Any], attrs: dict[str, Any] | None = None) -> list[Cell]:
+        if self.trying and op in _EFFECTS:
+            return [Cell(np.zeros(shape_of(t), held_dtype(t)), t) for t in result_types]
         special = _SPECIAL.get(op)
         attrs = attrs or {}
         if special is not None:
@@ -295,3 +299,4 @@ _SPECIAL: dict[str, Special] = {
     "arith.bitcast": _bitcast, "tt.split": _split, "tt.assume": _nothing, "tt.debug_barrier": _nothing, "tt.print": _print,
     "tt.assert": _assert, "tt.elementwise_inline_asm": _inline_asm, **interpreter_descriptors.OPS,
 }
+_EFFECTS = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.print", "tt.assert", *interpreter_descriptors.OPS))

@@ -1,7 +1,8 @@
 """A kernel's code as the interpreter runs it: Python's, with a call of the language's rules (interpreter_rules) in place of each operator, display,
 choice and assignment, and a refusal in place of what the language does not have, so that it is refused when it is reached.
 
-Every call stands in the line and column of what it replaces: debuggers and errors see the user's source. ``import`` stays, for debuggers.
+Every call stands in the line and column of what it replaces: debuggers and errors see the user's source. ``import`` stays where it is of a debugger
+or of what is used beside one; a kernel that is compiled has none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from tilewright.dialects.errors import UnsupportedLanguageConstruct
 from tilewright.language import core
 from tilewright.runtime.interpreter_rules import RULES, Spin
 
-_ALLOWED = ("Import", "ImportFrom")
+_STAYS = (ast.Return, ast.Break, ast.Continue, ast.Import, ast.ImportFrom, ast.NamedExpr, ast.Delete)  # of an if whose branches are not compared
+_DEBUGGERS = frozenset(("IPython", "bdb", "code", "debugpy", "faulthandler", "ipdb", "logging", "os", "pdb", "pudb", "pydevd", "pydevd_pycharm", "remote_pdb", "rpdb", "sys",
+                        "traceback", "web_pdb"))  # what may be imported where a kernel is debugged
 _FUNCTION = "_tw_function"
 OBJECT = "_tw"  # the variable, of no scope of the user's, that holds the rules
 
@@ -27,7 +30,9 @@ OBJECT = "_tw"  # the variable, of no scope of the user's, that holds the rules
 def _lacks(node: ast.AST) -> str | None:
     """Why the language does not have this very node."""
     kind = type(node).__name__
-    if kind in names.WHY_NOT and kind not in _ALLOWED:
+    if isinstance(node, (ast.Import, ast.ImportFrom)) and _for_debuggers(node):
+        return None
+    if kind in names.WHY_NOT:
         return names.LACKS + names.WHY_NOT[kind]
     if isinstance(node, (ast.For, ast.While)) and node.orelse:
         return names.no_else(node)
@@ -46,6 +51,11 @@ def _lacks(node: ast.AST) -> str | None:
     if isinstance(node, ast.With) and not all(isinstance(i.context_expr, ast.Call) for i in node.items):
         return names.WITH_WHAT
     return None
+
+
+def _for_debuggers(node: ast.Import | ast.ImportFrom) -> bool:
+    modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return all(module.split(".")[0] in _DEBUGGERS for module in modules)
 
 
 def _expressions(statement: ast.stmt) -> list[ast.AST]:
@@ -223,6 +233,8 @@ class Rewriter(ast.NodeTransformer):
                 fn.value = self.visit(fn.value)
         elif not isinstance(fn, ast.Name):
             node.func = self.visit(fn)
+        elif fn.id in self.local:
+            node.func = self.rule(fn, "variable", fn)
         return node
 
     def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Any:
@@ -288,7 +300,9 @@ class Rewriter(ast.NodeTransformer):
             return self.store(node.targets[0], value)
         after: list[ast.stmt] = []
         if isinstance(node.targets[0], (ast.Tuple, ast.List)):
-            value = self.rule(node, "several", value)
+            elements = node.targets[0].elts
+            count = None if any(isinstance(t, ast.Starred) for t in elements) else len(elements)
+            value = self.rule(node, "several", value, ast.Constant(count))
         node.targets = [self.targets(t, after) for t in node.targets]
         node.value = value
         return [node, *after]
@@ -317,9 +331,40 @@ class Rewriter(ast.NodeTransformer):
         return out
 
     def visit_If(self, node: ast.If) -> Any:
-        node.test = self.rule(node.test, "truth", self.visit(node.test))
+        inner = [n for statement in (*node.body, *node.orelse) for n in ast.walk(statement)]
+        if any(isinstance(n, _STAYS) or isinstance(n, ast.Name) and n.id == "breakpoint" for n in inner):
+            node.test = self.rule(node.test, "truth", self.visit(node.test))
+            node.body, node.orelse = self.body(node.body), self.body(node.orelse)
+            return node
+        # fork = _tw.fork(test, …); for taken in fork.passes: try: the if, with taken as its condition; then variables may be set back
+        stored = sorted(_stored([node]) & self.local)
+        loops = [n for n in inner if isinstance(n, (ast.For, ast.While))]
+        loose = _names({name for loop in loops for name in _stored([loop])})
+        counters = {n.id for loop in loops if isinstance(loop, ast.For) for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        names = [name for name in stored if name not in counters]
+        fork, taken = self.temporary(node), self.temporary(node)
+        call = self.rule(node.test, "fork", self.visit(node.test), _names(names), loose, ast.Constant(f"{self.name}:{node.lineno}:{node.col_offset}"))
+        node.test = ast.copy_location(ast.Name(taken, ast.Load()), node.test)
         node.body, node.orelse = self.body(node.body), self.body(node.orelse)
-        return node
+
+        def part(name: str, *args: ast.expr) -> Any:
+            made = ast.Attribute(ast.Name(fork, ast.Load()), name, ast.Load())
+            return ast.Call(made, list(args), []) if args or name == "ends" else made
+
+        back: list[ast.stmt] = []
+        for name in names:
+            drop: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)), ast.Delete([ast.Name(name, ast.Del())])]
+            old = ast.Subscript(part("old"), ast.Constant(name), ast.Load())
+            again = ast.If(part("resets", ast.Constant(name)), [ast.Assign([ast.Name(name, ast.Store())], old)], [])
+            back.append(ast.If(part("drops", ast.Constant(name)), drop, [again]))
+        failed = ast.Assign([ast.Attribute(ast.Name(fork, ast.Load()), "failed", ast.Store())], ast.Constant(True))
+        guarded = ast.Try([node], [ast.ExceptHandler(part("ignored"), None, [failed])], [], [])
+        loop = ast.For(ast.Name(taken, ast.Store()), part("passes"), [guarded, ast.If(part("ends"), back or [ast.Pass()], [])], [])
+        for made in ast.walk(loop):
+            if not hasattr(made, "lineno") and isinstance(made, (ast.expr, ast.stmt, ast.ExceptHandler)):
+                made.lineno, made.col_offset = node.lineno, node.col_offset  # type: ignore[union-attr]
+                made.end_lineno, made.end_col_offset = node.lineno, node.col_offset  # type: ignore[union-attr]
+        return [self.statement(node.test, ast.Assign([ast.Name(fork, ast.Store())], call)), loop]
 
     def visit_For(self, node: ast.For) -> Any:
         one_name = isinstance(node.target, ast.Name)

@@ -30,6 +30,7 @@ from tilewright.language import core
 from tilewright.language.const import constexpr
 from tilewright.language.values import base_value, current_semantic, tensor
 from tilewright.language.values import tuple as tl_tuple
+from tilewright.runtime.interpreter_branches import PLAIN, Fork
 from tilewright.runtime.interpreter_memory import InterpreterError
 
 Variables = dict[str, Any]  # by name; the class below has a method "dict"
@@ -61,6 +62,8 @@ class Rules(PythonFunctions):
     def python(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         """Call what has the name of one of Python's functions."""
         special = self.python_functions.get(fn) if getattr(type(fn), "__hash__", None) else None
+        if fn is print and self.semantic.builder.trying:
+            return None
         if special is None or fn is print and "hex" not in kwargs and not any(isinstance(v, tensor) for v in args):  # Python's prints tell whoever debugs a kernel
             return fn(*args, **kwargs)
         return special(self, *args, **kwargs)
@@ -69,6 +72,13 @@ class Rules(PythonFunctions):
         """What is called in a ``with``."""
         if not getattr(static_value(fn), "__triton_builtin__", False):
             raise UnsupportedLanguageConstruct(names.WITH_WHAT)
+        return fn
+
+    def variable(self, fn: Any) -> Any:
+        """What a variable of the function's holds, which is called."""
+        held = static_value(fn)
+        if not callable(held):
+            raise TypeMismatchError(f"{held!r} cannot be called{f'; convert with x.to({held})' if isinstance(held, core.dtype) else ''}")
         return fn
 
     def callee(self, fn: Any) -> Any:
@@ -84,9 +94,12 @@ class Rules(PythonFunctions):
     def tuple(self, *values: Any) -> Any:
         return tl_tuple([wrap(v) for v in values])
 
-    def several(self, value: Any) -> Any:
-        """What is assigned to several names."""
-        return value if isinstance(value, tl_tuple) else self.static_iterable(value, "an assignment to several names")
+    def several(self, value: Any, count: int | None) -> Any:
+        """What is assigned to several names, ``count`` of them where that is known."""
+        items = value if isinstance(value, tl_tuple) else self.static_iterable(value, "an assignment to several names")
+        if count is not None and len(items) != count:
+            raise TypeMismatchError(f"{len(items)} values are assigned to {count} names")
+        return items
 
     def star(self, value: Any) -> list[Any]:
         return self.static_iterable(value, "*")
@@ -128,6 +141,20 @@ class Rules(PythonFunctions):
         if value.type.is_block():
             value = self.test(None, value)
         return bool(self.number(value))
+
+    def fork(self, value: Any, names: Sequence[str], loose: Sequence[str], site: Any) -> Any:
+        """The condition of an ``if``, both of whose branches are looked at once (interpreter_branches). ``names``: what it assigns; ``loose``: those of
+        them that loops in it assign. ``site``: what is equal for no other ``if``."""
+        found = self.truth(value)
+        branches = self.semantic.builder.branches
+        if site in branches or not isinstance(value, tensor) or sys.gettrace() is not None:
+            return PLAIN[found]
+        branches.add(site)
+        return Fork(self, found, names, loose, sys._getframe(1).f_locals)  # type: ignore[arg-type]
+
+    def assign_attribute(self, instance: Any, name: str, value: Any, allowed: bool) -> None:
+        if not self.semantic.builder.trying:
+            super().assign_attribute(instance, name, value, allowed)
 
     def number(self, value: tensor) -> bool | int | float:
         """What a run-time scalar is: for control flow, not for the functions of the language, which may not ask."""
@@ -199,6 +226,8 @@ class Rules(PythonFunctions):
 
     def asserted(self, test: Any, message: Any = "") -> None:
         message = static_value(message)
+        if isinstance(test, tensor) and self.semantic.builder.trying:
+            return
         if not isinstance(test, tensor):
             if not static_value(test):
                 raise CompileTimeAssertionFailure(f"assert does not hold{': ' + str(message) if message else ''}")
@@ -219,6 +248,12 @@ class Rules(PythonFunctions):
             raise UnsupportedLanguageConstruct(names.ONE_COUNTER)
         start, end, step, down, counter = self.range_bounds(raw)
         size = int(self.number(step))
+        if self.semantic.builder.trying:  # once, whatever the bounds are
+            before = self.carried({}, sys._getframe(1).f_locals, changed) if changed else None
+            yield tensor(self.semantic.builder.constant(0, counter), counter)
+            if before:
+                self.carried(before, sys._getframe(1).f_locals, changed)
+            return
         if size <= 0:
             raise InterpreterError(f"the step of a loop, known at run time, is positive, and this one is {size}; compiled kernels go round no more")
         make, wrapped = self.semantic.builder.constant, 1 << counter.int_bitwidth
@@ -252,12 +287,15 @@ class Rules(PythonFunctions):
         found = self.truth(value)
         if changed:
             spin.before = self.carried(spin.before, sys._getframe(1).f_locals, changed)
-        if not found:
+        if not found and not (self.semantic.builder.trying and spin.rounds == 0 and isinstance(value, tensor)):
             spin.rounds = 0
             return False
         if fixed and not isinstance(value, tensor) and not (isinstance(value, core.condition) and isinstance(value.condition, tensor)):
             raise UnsupportedLanguageConstruct(names.NEVER_ENDS)
         spin.rounds += 1
+        if self.semantic.builder.trying and spin.rounds > 1:
+            spin.rounds = 0
+            return False
         if spin.rounds > _PATIENCE:
             spin.watch(sys._getframe(1).f_locals, self.semantic.builder.memory)
         return True
