@@ -1,9 +1,9 @@
 """Check the host side on the machine's GPU: streams, graphs, threads, processes, timing, autotuning.
 
-    python benchmarks/host_check.py [--only NAME,…] [--allow-cpu]
+    python benchmarks/host_check.py [--only NAME,…] [--allow-cpu] [--machine-code]
 
 Needs torch with the device. Prints a table, one check a line; exit status 1 where one failed. ``--allow-cpu`` runs what needs no device on the cpu
-target, for trying the script. Each check compares values, so that a launch on a wrong stream or out of order shows.
+target, for trying the script. ``--machine-code``: warm launches are made by machine code from the first on, and not from the 25th of the process. Each check compares values, so that a launch on a wrong stream or out of order shows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 import tilewright as triton
@@ -239,6 +240,32 @@ def check_devices() -> None:
         testing.assert_close(c.float(), x.float() @ y.float(), atol=0.2, rtol=1e-2)
 
 
+def check_machine_code() -> None:
+    """Launches by machine code: arguments of every kind that change from launch to launch, errors between them, streams, and the version with tensor maps."""
+    need_device()
+    kernel, x, y = triton.JITFunction(add_one.fn), zeros(), zeros()
+    for i in range(200):
+        n = N - i if i % 2 else 4096 * (1 + i)
+        kernel[grid if i % 3 else (N // 1024,)](x, n if i % 5 else np.int64(n), BLOCK=1024, num_warps=4 if i % 7 else 8)
+        y[:n] += 1
+        if i % 50 == 49:
+            for size, more in (((1, 65537), {}), ((1,), {"speed": 3})):
+                try:
+                    kernel[size](x, N, BLOCK=1024, **more)
+                except triton.runtime.errors.ArgumentError:
+                    continue
+                raise AssertionError(f"the grid {size} with {more} was taken")
+    torch.cuda.synchronize()
+    assert type(kernel._launch).__name__ == "builtin_function_or_method", f"launched by {kernel._launch}"
+    assert torch.equal(x, y), f"{int((x != y).sum())} of {N} elements differ"
+    products = triton.JITFunction(matmul.fn)
+    operands = [torch.randn(512, 512, device=DEVICE).half() for _ in range(6)]
+    for i in range(40):
+        a, b, c = operands[i % 5], operands[(i + 2) % 5], torch.full((512, 512), float("nan"), device=DEVICE).half()
+        products[(4, 4)](a, b, c, 512, 512, 512, BM=128, BN=128, BK=64, num_warps=8)
+        testing.assert_close(c.float(), a.float() @ b.float(), atol=0.2, rtol=1e-2)
+
+
 def check_fork() -> None:
     """A forked process that never touched the device compiles and launches (in a process that imports, forks, and only then launches)."""
     code = f"""
@@ -333,10 +360,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the host side on this machine's GPU.")
     parser.add_argument("--only", default="", help=f"of {', '.join(CHECKS)}")
     parser.add_argument("--allow-cpu", action="store_true")
+    parser.add_argument("--machine-code", action="store_true", help="from the first warm launch on")
     given = parser.parse_args()
     if DEVICE == "cpu" and not given.allow_cpu:
         print("torch finds no device; --allow-cpu runs what needs none", file=sys.stderr)
         return 2
+    if given.machine_code:
+        from tilewright.runtime import native_launch
+
+        native_launch.FIRST = 0
     failed = []
     rows = []
     for name in [n for n in given.only.split(",") if n] or CHECKS:
