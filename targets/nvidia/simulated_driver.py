@@ -27,6 +27,7 @@ class NvidiaSimulatedDriver(SimulatedDriver):
         from tilewright.dialects.context import ensure_dialects
         from tilewright.dialects.lowering import lower_to_llvm
         from tilewright.dialects.matrix_ops import register_rows
+        from tilewright.targets.nvidia.passes.note_lines import python_lines
         from tilewright.targets.nvidia.simulate import semantics
         from tilewright.targets.nvidia.target import TARGET
 
@@ -44,11 +45,12 @@ class NvidiaSimulatedDriver(SimulatedDriver):
             warps = int(ctx.metadata.get("total_warps") or num_warps)
             executor = SimtExecutor(module, str(metadata["name"]), 32 * warps, 32, int(metadata["shared"]), semantics(), check_uninitialised=True,
                                     group=_cluster(metadata.get("persistent")))
+        executor.lines = python_lines(text, metadata)
         return SimulatedKernel(executor, metadata)
 
     def make_launcher(self, signature: Sequence[str], metadata: Mapping[str, Any]) -> Callable[..., None]:
-        """As the real one: guards are checked, tensor maps made, and a persistent kernel gets the grid as arguments, and flags where its
-        blocks come in clusters; it is launched with few blocks, so that each runs several programs. Raises NeedsVariant and NeedsMemory before anything runs."""
+        """As the real one: guards are checked, tensor maps made, and a persistent kernel gets the grid as arguments, and flags where it
+        asks for them; it is launched with few blocks, so that each runs several programs. Raises NeedsVariant and NeedsMemory before anything runs."""
         from tilewright.targets.nvidia.host_plan import HostPlan, MemoryUnknown
         from tilewright.targets.nvidia.launcher import WITHOUT_TMA, address
 
@@ -68,7 +70,7 @@ class NvidiaSimulatedDriver(SimulatedDriver):
                     raise NeedsMemory from None
                 if answer.reasons:
                     raise NeedsVariant(WITHOUT_TMA, answer.reasons)
-                if cluster > 1:
+                if persistent and persistent.get("flags"):
                     extra.append(answer.flags)
                 extra += [Opaque(_tensor_map(m)) for m in answer.maps]
             programs = gx * gy * gz

@@ -11,6 +11,7 @@ import tilewright
 import tilewright.language as tl
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.simt import SimtError
+from tilewright.targets.nvidia import host_plan
 from tilewright.targets.nvidia.simulated_driver import NvidiaSimulatedDriver
 
 REMOTE = "{\n.reg .b32 RA;\nmapa.shared::cluster.u32 RA, $0, $1;\nmbarrier.arrive.shared::cluster.b64 _, [RA];\n}"
@@ -366,6 +367,29 @@ def test_matmuls(launches, m, n, k, blocks, along_n, warps, flags):
     assert kernel.metadata.persistent["cluster"] == 2
     assert bool(launches.counts.get("multicast copies")) == bool(launches.counts.get("remote arrivals")) == bool(flags)
     assert [a for a in launches.executed[-1][2] if isinstance(a, int)][-1] == flags
+
+
+@pytest.mark.parametrize("m, n, warps, blocks, flags", [
+    (64, 5 * 128, 4, (64, 128, 64), 2 << 8), (2 * 64, 128, 4, (64, 128, 64), 1 << 8 | 1),  # B is read once; A is, and B's tile is shared
+    (2 * 64, 3 * 128, 4, (64, 128, 64), 1), (128, 128, 8, (128, 128, 64), 3 << 8)])  # neither; one program: both
+def test_what_a_grid_reads_once(launches, monkeypatch, m, n, warps, blocks, flags):
+    """Bits from 8 on: no two programs read the same tile of A (0), of B (1); but of small tensors they are never set."""
+    kernel, got, want = launch(m, n, 192, blocks, False, warps)
+    assert [a for a in launches.executed[-1][2] if isinstance(a, int)][-1] == flags & 0xFF
+    assert "streamed" in kernel.asm["ttgir"] and "L2::evict_first" in kernel.asm["ptx"]
+    monkeypatch.setattr(host_plan, "STREAMED_BYTES", 0)
+    _, got, want = launch(m, n, 256, blocks, False, warps)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-2)
+    assert [a for a in launches.executed[-1][2] if isinstance(a, int)][-1] == flags
+
+
+def test_tiles_mostly_outside_are_loaded_with_masks(launches, monkeypatch):
+    """A of 16 and of 40 rows in tiles of 64: more than 32 rows to fill are too many where there are many programs."""
+    for rows, few, bulk in ((16, 32, True), (16, 2, False), (40, 2, True)):
+        monkeypatch.setattr(host_plan, "FEW_PROGRAMS", few)
+        kernel, got, want = launch(rows, 2 * 128 + 8 * few, 192)  # another size, since the answer is kept
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-2)
+        assert ("async_tma_copy" in kernel.asm["ttgir"]) == bulk
 
 
 def without(text, pattern):
