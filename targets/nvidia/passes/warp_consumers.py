@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, Region, region_ancestor, type_info
 from tilewright.targets.nvidia.passes.store_order import ORDERED
 from tilewright.targets.nvidia.passes.warp_partition import Cluster, Half
-from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Rings
+from tilewright.targets.nvidia.passes.warp_rings import DOT, EXPONENTIALS, TURN, VIEWS, Group, Rings
 
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 # they may tell others that what was stored before is there
@@ -53,7 +53,8 @@ class Consumers(Half):
         self.filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
         self.stored = False
         turns = [n for n in function.nodes() if n.name == DOT and TURN in n.op.attributes]
-        self.takes_turns = num_warps == 8 and bool(turns) and not any(self._filled_here(v) for n in turns for v in n.operands[:2])
+        alone = any(n.str_attr(TURN) == EXPONENTIALS for n in function.nodes() if n.name != DOT and TURN in n.op.attributes)
+        self.takes_turns = num_warps == 8 and (bool(turns) or alone) and not any(self._filled_here(v) for n in turns for v in n.operands[:2])
 
     # -- stages
     def _acquire(self, held: Held) -> None:
@@ -156,6 +157,13 @@ class Consumers(Half):
             self._stores_done()
 
     # -- ops
+    def leave(self, end: Node) -> None:
+        """Read the tiles that are handed on, as results of an if or to the next round, into registers: the stage is not kept for them."""
+        for held in [h for h in self.held.values() if id(end) in h.left]:
+            if not held.waited:
+                self._acquire(held)
+            self._done(held.group, end)
+
     def emit(self, node: Node) -> None:
         name = node.name
         group = self.rings.group_of.get(id(node))
@@ -197,7 +205,10 @@ class Consumers(Half):
             if self.store_buffers and any(n.name in _ANNOUNCE for n in (node, *node.walk())):
                 self._stores_done(complete=True)
                 self.emitter.op("ttg.barrier", [], [])
-            self.clone(node)
+            if self.takes_turns and TURN in node.op.attributes:
+                self._alone(node)
+            else:
+                self.clone(node)
         for group in [h.group for h in self.held.values() if id(node) in h.left]:
             self._done(group, node)
 
@@ -225,14 +236,21 @@ class Consumers(Half):
         if self.takes_turns:
             self._meet(arrive=True, only=1)  # the first group begins
 
-    def _meet(self, arrive: bool, only: int | None = None) -> None:
-        """This warp group waits for its turn, or lets the other have it."""
+    def _alone(self, node: Node) -> None:
+        """Exponentials that the other warp group's are not to run beside: it may begin with its own when about half of these are made."""
+        stages = [self.states[id(ring)][0] for ring in self.rings.rings if ring.reused and ring.depth > 1]
+        self._meet(arrive=False, fixed=stages[:1])
+        self._meet(arrive=True, after=[self.clone(node).results[0]])
+
+    def _meet(self, arrive: bool, only: int | None = None, fixed: Sequence[Any] = (), after: Sequence[Any] = ()) -> None:
+        """This warp group waits for its turn, or lets the other have it; ``fixed`` and ``after`` as the op's operands."""
         e = self.emitter
         who = "other_warp_group" if arrive else "per_warp_group"
         attributes = {"id": e.attr(TURN_BARRIER), "threads": e.attr(256), "arrive": ir.BoolAttr.get(arrive), who: ir.UnitAttr.get()}
         if only is not None:
             attributes["only"] = e.attr(only)
-        e.op("ttng.named_barrier", [], [], attributes)
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(fixed), len(after)])
+        e.op("ttng.named_barrier", [], [*fixed, *after], attributes)
 
     def _continues(self, node: Node) -> bool:
         """Whether this product adds to the result of one in flight, which nothing else reads: they run in order."""

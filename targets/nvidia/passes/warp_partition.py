@@ -148,6 +148,9 @@ class Half:
     def emit(self, node: Node) -> None:
         raise NotImplementedError
 
+    def leave(self, end: Node) -> None:
+        """What the half does before the last op of a block, which hands values on."""
+
     def map(self, value: Any) -> Any:
         return self.mapping.get(value, value)
 
@@ -199,6 +202,7 @@ class Half:
         self.emit_block(body.ops[:-1])
         end = body.ops[-1]
         more = before_yield()
+        self.leave(end)
         yielded = [self.map(end.operands[i]) for i in carried]
         e.op("scf.yield", [], [*yielded, *(v for r in rings for v in self.states[id(r)]), *more])
         e.ip = outer
@@ -226,6 +230,7 @@ class Half:
                 ops = node.regions[n].ops
                 self.emit_block(ops[:-1])
                 drain()
+                self.leave(ops[-1])
                 yielded = [self.map(ops[-1].operands[i]) for i in wanted]
             e.op("scf.yield", [], [*yielded, *(v for r in rings for v in self.states[id(r)])])
         e.ip = outer

@@ -22,6 +22,7 @@ from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
 DOT = "ttng.warp_group_dot"
 # on products: two warp groups take turns to issue those from "begin" to "end" ("whole": this one alone)
 TURN = "ttng.turn"
+EXPONENTIALS = "exponentials"  # the turn of an op that is no product
 VIEWS = frozenset(("ttg.memdesc_trans", "ttg.memdesc_subslice"))
 
 
@@ -164,6 +165,8 @@ class Rings:
                 for reader in self.readers(load):
                     owner = region_ancestor(reader, region)
                     assert owner is not None
+                    if reader.name == "scf.yield" and load.node.results[0] not in reader.operands:
+                        raise NotSpecialised("a loaded tile's buffer is handed on by a loop or an if")
                     seen[id(owner)] = owner
                     ring.by_threads |= reader.name != DOT
                 self.group_of[id(load.node)] = group

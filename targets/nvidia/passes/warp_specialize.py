@@ -25,7 +25,7 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, functions, type_info
 from tilewright.dialects.encodings import mma_row
-from tilewright.dialects.errors import VariantNeeded
+from tilewright.dialects.errors import InternalCompilerError, VariantNeeded
 from tilewright.dialects.pass_runner import place_of
 from tilewright.dialects.passes.allocate_shared_memory import hooks_of, memdesc_bytes, scratch_of
 from tilewright.dialects.pipeline import PassContext
@@ -107,9 +107,24 @@ def _specialise(function: Function, ctx: PassContext) -> None:
         op.attributes["cluster"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)
     for node in stores:
         describe_box(function, node.operands[0], store_types[id(node)], ctx)
+    _check_complete(function, op)
     for node in reversed(old):
         node.op.erase()
     _explain(rings, ctx, dots[0].op.location)
+
+
+def _check_complete(function: Function, new: Any) -> None:
+    """That neither half uses what will be erased: MLIR would not say so, but crash."""
+    gone = {v for node in function.nodes() for v in (*node.results, *(a for r in node.regions for a in r.args))}
+    found: list[str] = []
+
+    def look(op: Any) -> Any:
+        found.extend(op.name for v in op.operands if v in gone)
+        return ir.WalkResult.ADVANCE
+
+    new.operation.walk(look)
+    if found:
+        raise InternalCompilerError(f"{found[0]} uses a value that only the kernel before it was split has")
 
 
 def _store_memory(node: Any) -> Any:
