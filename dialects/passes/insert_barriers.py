@@ -20,6 +20,7 @@ something is pending on any byte that the function touches, and what it leaves p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,6 +36,7 @@ from tilewright.dialects.pipeline import PassContext
 
 Bytes = tuple[int, int]  # [first, end)
 _BARRIERS = ("ttg.barrier", "tt.debug_barrier")
+_TESTS = {0: operator.eq, 1: operator.ne, 2: operator.lt, 3: operator.le, 4: operator.gt, 5: operator.ge}  # arith.cmpi's predicates, of signed integers
 _NO_EFFECT = frozenset(("ttg.memdesc_index", "ttg.memdesc_subslice", "ttg.memdesc_trans", "ttg.local_dealloc",
                         "ttg.async_commit_group", "scf.yield", "scf.condition"))
 
@@ -155,6 +157,12 @@ class RaceAnalysis:
             a, b = map(self._number, node.operands)
             if a is not None and b is not None:
                 return a + b if node.name == "arith.addi" else a - b
+        if node is not None and node.name == "arith.select" and (condition := self.function.def_node(node.operands[0])) is not None \
+                and condition.name == "arith.cmpi":
+            a, b = map(self._number, condition.operands)
+            test = _TESTS.get(condition.int_attr("predicate"))
+            if a is not None and b is not None and test is not None:
+                return self._number(node.operands[1 if test(a, b) else 2])
         return None
 
     def _rounds(self, loop: Node) -> list[dict[Any, int]]:

@@ -18,6 +18,8 @@ from tilewright.dialects.pipeline import PassContext
 ALLOC = "ttg.local_alloc"
 # attribute (i32) of a loop, by a target's pass: its loads through registers get two buffers, and so many tiles wait for them in registers
 REGISTER_TILES = "ttg.register_tiles"
+# buffers of a ring up to which the loop's body is written as often, so that the slot is part of constant addresses: code and compile time grow as much
+MOST_ROUNDS = 4
 BY_LANE = "async_copies_by_lane"  # of Capabilities.extra: a warp's copy is one run of shared memory, a lane's vector after another's
 # between a load and the dot that it feeds
 _ON_THE_WAY = frozenset((ALLOC, "ttg.local_load", "ttg.memdesc_trans", "ttg.convert_layout", "tt.trans", "tt.fp_to_fp", "tt.bitcast",
@@ -214,8 +216,8 @@ class Scheduler:
         plan.groups = grouped(copies, body)
         if plan.groups:
             plan.buffers, plan.early = self._buffers(plan)
-            if plan.buffers == 2 and self.ctx.capabilities.extra.get(BY_LANE) and constant(self.function, loop.operands[2]):
-                plan.rounds = 2
+            if plan.buffers <= MOST_ROUNDS and self.ctx.capabilities.extra.get(BY_LANE) and constant(self.function, loop.operands[2]):
+                plan.rounds = plan.buffers
         elif REGISTER_TILES in attributes:
             tiles = min(loop.int_attr(REGISTER_TILES), stages - 2)
             plan.staged = self.stageable(plan) if tiles > 0 else []

@@ -87,20 +87,34 @@ def test_values(k, stages):
     assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
 
 
-def test_no_iteration_at_all():
+@pytest.mark.parametrize("buffers", [3, 4])
+def test_a_turn_of_the_loop_fills_each_buffer_once(buffers):
+    """The body is written once for each buffer: no stage is chosen and no address computed from it, and the loop may end after any round of a turn."""
+    for blocks in range(1, 2 * buffers + 2):
+        y, expected, kernel = product(32 * blocks, num_stages=buffers)
+        assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
+    assert kernel.metadata.shared == buffers * 2 * 64 * 32 * 2
+    loop = loop_of(kernel.asm["amdgcn"])
+    assert sum(line.startswith("v_mfma") for line in loop) == 2 * buffers and sum(line == "s_barrier" for line in loop) == buffers
+    assert not [line for line in loop if re.match(r"s_cmp_eq|s_cmp_lg_u32 \S+ [1-9]|v_(?:add|lshl_add)_u32", line)]
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_no_iteration_at_all(stages):
     y, _, kernel = product(16)
     x = np.zeros((64, 16), np.float16)
-    kernel = product_kernel[(1,)](x, np.zeros((16, 64), np.float16), y, 0, 16, 64, 64, 32)
+    kernel = product_kernel[(1,)](x, np.zeros((16, 64), np.float16), y, 0, 16, 64, 64, 32, num_stages=stages)
     assert (y == 0).all() and " lds" in kernel.asm["amdgcn"]
 
 
 def test_the_loop_neither_stores_to_lds_nor_waits_for_all_loads():
     _, _, kernel = product(96, num_stages=3)
     loop = loop_of(kernel.asm["amdgcn"])
-    assert sum(line.startswith("buffer_load_dwordx4") and line.endswith("lds") for line in loop) == 2
+    rounds = 3  # of a turn, as many as there are buffers
+    assert sum(line.startswith("buffer_load_dwordx4") and line.endswith("lds") for line in loop) == 2 * rounds
     assert not [line for line in loop if line.startswith(("ds_write", "v_perm"))]
     waits = [int(n) for line in loop for n in re.findall(r"vmcnt\((\d+)\)", line)]
-    assert waits == [2]  # of three iterations in flight the oldest: its two loads
+    assert waits == [2] * rounds  # of three iterations in flight the oldest: its two loads
 
 
 def test_the_loop_asks_once_whether_there_is_more():
@@ -204,7 +218,8 @@ def lds_loads(kernel):
 def test_gfx942_loads_dwords_to_lds_where_asked(gfx942, monkeypatch):
     for k, stages in ((16, 3), (96, 2), (208, 3)):
         y, expected, kernel = product(k, num_stages=stages, async_copy=True)
-        assert len(lds_loads(kernel)) == 2 * 64 * 32 * 2 // (4 * 64 * 4) and "ds_write" not in "".join(loop_of(kernel.asm["amdgcn"]))
+        rounds = 3 if stages == 3 else 1  # of the block that loop_of takes
+        assert len(lds_loads(kernel)) == rounds * (2 * 64 * 32 * 2 // (4 * 64 * 4)) and "ds_write" not in "".join(loop_of(kernel.asm["amdgcn"]))
         assert np.abs(y - expected).max() < 1e-3 * np.abs(expected).max()
     assert not lds_loads(product(96, num_stages=3)[2])  # unasked: four times the instructions
     monkeypatch.setenv("TRITON_HIP_USE_ASYNC_COPY", "1")
@@ -213,7 +228,7 @@ def test_gfx942_loads_dwords_to_lds_where_asked(gfx942, monkeypatch):
 
 def test_gfx942_waits_for_the_oldest_group_alone(gfx942, monkeypatch, no_cache):
     _, _, kernel = product(96, num_stages=3, async_copy=True)
-    assert [int(n) for line in loop_of(kernel.asm["amdgcn"]) for n in re.findall(r"vmcnt\((\d+)\)", line)] == [8]
+    assert [int(n) for line in loop_of(kernel.asm["amdgcn"]) for n in re.findall(r"vmcnt\((\d+)\)", line)] == [8] * 3
     monkeypatch.setattr(lower_buffer_ops, "_fewest_in_a_group", lambda root, size: 16)
     with pytest.raises(SimulationError):
         product(224, num_stages=3, waves_per_eu=1, async_copy=True)
