@@ -26,6 +26,7 @@ CLOCK, AUTHOR, LATE = np.int64(43), np.int64(20), np.int64(1 << 42)
 AUTHORS, PLACES = (1 << 22) - 1, (1 << 20) - 1
 MOST_WAVES = 2048  # whose clocks are kept for each other where work-groups meet in atomics
 _HELD = 1 << 22  # lanes whose reads of memory that nobody wrote are noted without being looked at
+_MOST_BYTES = 1 << 26  # of what is published by address; then as of atomics of many addresses
 _FEW = 16  # addresses of one wave's atomic that are looked at one by one
 
 
@@ -124,7 +125,10 @@ class Published:
             np.maximum(self._by_many, published, out=self._by_many)
         else:
             for address in addresses:
-                self._at[address] = published.copy()
+                if len(self._at) * published.nbytes > _MOST_BYTES and address not in self._at:
+                    np.maximum(self._by_many, published, out=self._by_many)
+                else:
+                    self._at[address] = published.copy()
         np.maximum(self._by_all, published, out=self._by_all)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.simt.machine import Machine
+from tilewright.dialects.simt.machine import AtomicOrder, Machine
 from tilewright.dialects.simt.memory import SHARED_WINDOW, SimtError
 from tilewright.dialects.simt.scalar_ops import FUNCTIONS, OpInfo, intrinsic_function
 from tilewright.dialects.simt.values import NONE, VType, constant, signed, vtype, zeros
@@ -30,10 +30,6 @@ class Block:
     names: dict[Run, tuple[str, Any]] = field(default_factory=dict)
     terminator: Any = None  # Callable[[env, Machine], list[(target block, threads that go there, Moves)]]
     waits: bool = False  # the terminator is one operation, at which threads may stay
-
-    def describe(self, run: Run) -> str:
-        name, location = self.names[run]
-        return f"{name} at {location}"
 
 
 @dataclass
@@ -273,17 +269,21 @@ class _Decoder:
         t, space = self.type_of(op.operands[1].type), self.type_of(op.operands[0].type).space
         kind = _ATOMIC_BIN_OPS[op.attributes["bin_op"].value]
         d, p, v = self.slot(op.results[0]), self.slot(op.operands[0]), self.slot(op.operands[1])
+        order, place = _atomic_order(op, "ordering"), self.executor.place(op)
 
         def run(env: list[Any], m: Machine) -> None:
-            env[d] = m.atomic_rmw(kind, env[p], env[v], t, space)
+            m.place = place
+            env[d] = m.atomic_rmw(kind, env[p], env[v], t, space, order=order)
         return run
 
     def cmpxchg(self, op: Any) -> Run:
         t, space = self.type_of(op.operands[1].type), self.type_of(op.operands[0].type).space
         d, (p, c, v) = self.slot(op.results[0]), [self.slot(o) for o in op.operands]
+        order, place = _atomic_order(op, "success_ordering"), self.executor.place(op)
 
         def run(env: list[Any], m: Machine) -> None:
-            old = m.atomic_cas(env[p], env[c], env[v], t, space)
+            m.place = place
+            old = m.atomic_cas(env[p], env[c], env[v], t, space, order=order)
             env[d] = (old, old == env[c])
         return run
 
@@ -427,6 +427,12 @@ class _Decoder:
                 return [(targets[0], m.mask, yes)]
             return [(targets[0], taken, yes), (targets[1], other, no)]
         return branch
+
+
+def _atomic_order(op: Any, name: str) -> AtomicOrder:
+    """Of LLVM's AtomicOrdering: 4 acquire, 5 release, 6 both, 7 sequentially consistent."""
+    ordering = op.attributes[name].value
+    return AtomicOrder(ordering in (4, 6, 7), ordering in (5, 6, 7))
 
 
 def _padded(t: VType, member: int) -> int:

@@ -95,6 +95,7 @@ class SimtExecutor:
         self.globals: dict[str, int] = {}
         self._places: list[tuple[str, Any]] = []
         self._check_global = check_races
+        self.lines: Mapping[int, str] = {}  # line of the module's text → the kernel's "file:line", where a caller knows them
         self._global_buffers: list[tuple[int, int, Any]] = []
         self.num_threads = num_threads
         static = 0
@@ -211,7 +212,21 @@ class SimtExecutor:
         if not self._check_global or not global_races.wanted() or not GlobalRaces.possible(self.group, groups, len(self._places)):
             return None
         own = [Region(first, first + size, "the executor's memory") for first, size, _ in self._global_buffers]
-        return GlobalRaces(self.group, groups, regions, own, self._places)
+        return GlobalRaces(self.group, groups, regions, own, self._place_name)
+
+    def _place_name(self, number: int) -> str:
+        """"line FILE:LINE, what" of an access that has this number."""
+        name, location = self._places[number]
+        place = self._where(location)
+        line = re.search(r'"([^"]*)":(\d+)', place)
+        known = place if not place.startswith("loc(") else f"{line[1]}:{line[2]}" if line else ""
+        return f"line {known}, {name}" if known else name
+
+    def _where(self, location: Any) -> str:
+        """An operation's place: the kernel's line, or else the location as it is."""
+        text = str(location)
+        line = re.fullmatch(r'loc\("-":(\d+):\d+\)', text)
+        return self.lines.get(int(line[1]), text) if line else text
 
     def _run_group(self, values: Sequence[Any]) -> None:
         """The group's blocks in turns, each until all its threads wait."""
@@ -340,7 +355,7 @@ class SimtExecutor:
             text += ("\nand" if machine is not blocks[0][0] else "") + f" [program {machine.program_ids}, {function.name}]"
             for index, threads in sorted(stuck.waiting.items()):
                 block = function.blocks[index]
-                text += f"\n  {threads_text(threads)} at {block.names[block.terminator][1]}: {stuck.reasons[index]}"
+                text += f"\n  {threads_text(threads)} at {self._where(block.names[block.terminator][1])}: {stuck.reasons[index]}"
         error = SimtError(text)
         error.located = True  # type: ignore[attr-defined]
         return error
@@ -351,7 +366,7 @@ class SimtExecutor:
         block = function.blocks[index]
         if run is None and block.waits:
             run = block.terminator
-        where = "at the end of a block" if run is None else block.describe(run)
+        where = "at the end of a block" if run is None else f"{block.names[run][0]} at {self._where(block.names[run][1])}"
         out = SimtError(f"{error} [program {machine.program_ids}, {function.name}, {where}]")
         out.located = True  # type: ignore[attr-defined]
         return out

@@ -1,8 +1,8 @@
 """Races in global memory in the SIMT executor: two warps of a launch touch the same bytes, one of them writing something new, and nothing orders the two.
 
 What orders them: within a block, or blocks that run together, what orders shared memory (``order.Order``: barriers, arrivals, fences of a target); and of any
-two blocks, or warps, an atomic of the one followed by an atomic of the other on the same address. Atomics count as acquire and release whatever they say, but
-only for what their own warp did or knows of. What a device copies on its own (``unit_reads``, ``unit_writes``) has an author of its own: it follows what the
+two blocks, or warps, an atomic of the one that releases followed by an atomic of the other on the same address that acquires (atomics between add nothing and
+take nothing away); a fence makes those around it do so. That holds for what their own warp did or knows of. What a device copies on its own (``unit_reads``, ``unit_writes``) has an author of its own: it follows what the
 warp that asked for it knew then, and only who has learnt of its end (``ended``) comes after it.
 
 What is kept of each byte, and what is no race, is every target's: dialects/global_races.py. Not found besides: races of loads that an atomic updates a place
@@ -12,7 +12,6 @@ kernel with atomics has more than ``MOST_WAVES`` warps.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,18 +48,19 @@ _SLACK = 1 << 16  # an access begins in its piece
 
 class GlobalRaces(RaceLog):
     """Of one launch of ``groups`` groups of blocks. ``regions``: memory that belongs together, for the messages and for speed; ``ignored``: memory of the
-    executor's own; ``places``: what each number that ``Machine.place`` has stands for."""
+    executor's own; ``place_name``: what a number that ``Machine.place`` has stands for."""
 
-    def __init__(self, group: Group, groups: int, regions: Sequence[Region], ignored: Sequence[Region], places: Sequence[tuple[str, Any]]):
+    def __init__(self, group: Group, groups: int, regions: Sequence[Region], ignored: Sequence[Region], place_name: Callable[[int], str]):
         self.order, self.blocks = group.order, len(group.machines)
         self.warps = self.order.warps
         super().__init__(KINDS * self.warps)
-        self.places = places
+        self._place_name = place_name
         self.programs: list[tuple[int, int, int]] = []  # so far
         self.first = 0
         self.between_groups = True
         self._wide = groups * self.per_group if groups * self.warps <= MOST_WAVES else 0
-        self._published: Published | None = None
+        self._published: dict[int, Published] = {}
+        self._near: dict[int, Published] = {}  # by block
         self._own = np.arange(self.warps)
         spans = sorted([*((r, True) for r in _joined(regions)), *((r, False) for r in ignored)], key=lambda span: span[0].first)
         self._firsts, self._ends = [r.first for r, _ in spans], [r.end for r, _ in spans]
@@ -84,8 +84,11 @@ class GlobalRaces(RaceLog):
         self._changes = -1
         self._authors = (self.first + self._own) << AUTHOR
         self._times = np.zeros(self.per_group, np.int64)
+        self._near = {}
+        self._fenced: dict[int, Array] = {}
+        self._observed: dict[int, Array] = {}
         if not self._wide:
-            self._published = None
+            self._published = {}
 
     # -- accesses, behind memory's own checks, a write before memory changes. addr uint64 (n,), warps (n,) as the group numbers them
     def reads(self, m: Machine, addr: Array, size: int, warps: Array) -> None:
@@ -142,27 +145,60 @@ class GlobalRaces(RaceLog):
         more[author] = time
         return Clock(nothing.vc, nothing.fenced, nothing.events, more)
 
-    def atomic(self, m: Machine, addr: Array, active: Array) -> None:
-        """Atomics of the active threads' warps, in their order: each learns what was published there, and publishes what it knows."""
-        order, width = self.order, self._wide or self.per_group
-        if self._published is None:
-            self._published = Published(width)
-            self.between_groups = bool(self._wide)
-        order.know_more(self.per_group + self._wide)
-        own = slice(self.first, self.first + self.per_group) if self._wide else slice(0, self.per_group)
+    def atomic(self, m: Machine, addr: Array, active: Array, acquires: bool = True, releases: bool = True, near: bool = False) -> None:
+        """Atomics of the active threads' warps, in their order: each learns what was published there if it acquires, and publishes what it knows if it
+        releases; what was published there before stays. ``near``: only the block's own threads are meant."""
+        order, wide = self.order, 0 if near else self._wide
+        if not near:
+            self.between_groups = bool(wide)
+        published = self._near if near else self._published
+        key = m.rank if near else 0
+        if key not in published:
+            published[key] = Published(wide or self.per_group)
+        order.know_more(self.per_group + wide)
         rows = active.reshape(-1, m.warp_size)
         for row in np.flatnonzero(rows.any(axis=1)).tolist():
             warp = m.first_warp + row
-            known = order.more[warp]  # type: ignore[index]  # a view
-            mine = known[self.per_group:].astype(np.int32) if self._wide else np.zeros(width, np.int32)
-            mine[own] = known[:self.per_group]
-            mine[own][:self.warps] = np.maximum(known[:self.warps], order.vc[warp, :self.warps] - self._base)
-            self._published.meet(mine, np.unique(addr.reshape(rows.shape)[row][rows[row]]).tolist())
-            known[:self.per_group] = mine[own]
-            if self._wide:
-                known[self.per_group:] = mine
-            order.vc[warp, warp] += 1  # what comes now was not published
-            order.changes += 1
+            mine = self._known(warp, wide)
+            fenced = None if near else self._fenced.get(warp)
+            told = mine.copy() if releases else np.zeros_like(mine) if fenced is None else fenced.copy()
+            published[key].meet(mine, np.unique(addr.reshape(rows.shape)[row][rows[row]]).tolist(), told)
+            if acquires:
+                self._learn(warp, mine, wide)
+            elif not near:
+                old = self._observed.get(warp)
+                self._observed[warp] = mine if old is None else np.maximum(mine, old)
+            self._go_on(warp)
+
+    def fence(self, warps: Sequence[int]) -> None:
+        """What these warps' atomics saw before is known after it, and what they know now is published by atomics after it, whatever those say."""
+        self.order.know_more(self.per_group + self._wide)
+        for warp in warps:
+            if warp in self._observed:
+                self._learn(warp, self._observed.pop(warp), self._wide)
+            self._fenced[warp] = self._known(warp, self._wide)
+            self._go_on(warp)
+
+    def _known(self, warp: int, wide: int) -> Array:
+        """What a warp knows, itself included, as vectors that are published have it: int32, its own copy."""
+        row = self.order.more[warp]  # type: ignore[index]
+        out = row[self.per_group:].astype(np.int32) if wide else np.zeros(self.per_group, np.int32)
+        own = out[self.first:self.first + self.per_group] if wide else out
+        own[:] = row[:self.per_group]
+        own[:self.warps] = np.maximum(row[:self.warps], self.order.vc[warp, :self.warps] - self._base)
+        return out
+
+    def _learn(self, warp: int, known: Array, wide: int) -> None:
+        row = self.order.more[warp]  # type: ignore[index]  # a view
+        own = known[self.first:self.first + self.per_group] if wide else known
+        row[:self.per_group] = np.maximum(row[:self.per_group], own)
+        if wide:
+            row[self.per_group:] = np.maximum(row[self.per_group:], known)
+
+    def _go_on(self, warp: int) -> None:
+        """What the warp does now was not published."""
+        self.order.vc[warp, warp] += 1
+        self.order.changes += 1
 
     # -- what RaceLog asks
     def unseen(self, old: Array, stamp: Array) -> Array:
@@ -186,10 +222,7 @@ class GlobalRaces(RaceLog):
         author = stamp >> int(AUTHOR) & AUTHORS
         group, (kind, warp) = author // self.per_group, divmod(author % self.per_group, self.warps)
         block, number = divmod(warp, self.order.per_block)
-        name, location = self.places[stamp & PLACES]
-        line = re.search(r'"([^"]*)":(\d+):', str(location))
-        where = f"line {line[1].rpartition('/')[2]}:{line[2]}, " if line else ""
-        return f"{_NAMES[kind]}warp {number}", f"program {self.programs[group * self.blocks + block]}", where + name
+        return f"{_NAMES[kind]}warp {number}", f"program {self.programs[group * self.blocks + block]}", self._place_name(stamp & PLACES)
 
     def error(self, text: str, same_group: bool) -> SimtError:
         return SimtError("global-memory race: " + text + ("no barrier between, or an asynchronous copy that was not waited for" if same_group else

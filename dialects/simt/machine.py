@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from tilewright.dialects.simt.global_races import GlobalRaces
 
 Array = Any
+
+
+class AtomicOrder(NamedTuple):
+    """``acquires``: accesses after it follow those before an atomic that ``releases`` and that it comes after. ``near``: among threads of one block only."""
+
+    acquires: bool
+    releases: bool
+    near: bool = False
+
+
+ACQ_REL = AtomicOrder(True, True)
 
 
 class Group:
@@ -184,8 +195,9 @@ class Machine:
             raise SimtError("one generic access touches both global and shared memory")
         return bool(shared.any())
 
-    def load_bytes(self, addr: Array, nbytes: int, space: int = 1, mask: Array | None = None, align: int = 1) -> Array:
-        """uint8[threads, nbytes]; zeros in inactive threads. ``mask`` narrows the active ones."""
+    def load_bytes(self, addr: Array, nbytes: int, space: int = 1, mask: Array | None = None, align: int = 1,
+                   order: AtomicOrder | None = None) -> Array:
+        """uint8[threads, nbytes]; zeros in inactive threads. ``mask`` narrows the active ones. ``order``: of a load that is atomic."""
         active = self.mask if mask is None else (mask if self.full else mask & self.mask)
         everyone = self.full and (mask is None or mask.all())
         a = addr if everyone else addr[active]
@@ -196,7 +208,9 @@ class Machine:
             data = self.shared.load(a & np.uint64(SHARED_WINDOW - 1), nbytes, warps, align)
         else:
             data = self.memory.load(a, nbytes, align)
-            if self.races is not None:
+            if self.races is not None and order is not None:
+                self.races.atomic(self, addr, active, *order)
+            elif self.races is not None:
                 self.races.reads(self, a, nbytes, self.warp_ids if everyone else self.warp_ids[active])
         if everyone:
             return data
@@ -204,9 +218,10 @@ class Machine:
         out[active] = data
         return out
 
-    def store_bytes(self, addr: Array, data: Array, space: int = 1, mask: Array | None = None, align: int = 1) -> None:
-        """``data`` uint8[threads, nbytes]."""
-        active = self.mask if mask is None else (mask if self.full else mask & self.mask)
+    def store_bytes(self, addr: Array, data: Array, space: int = 1, mask: Array | None = None, align: int = 1,
+                    order: AtomicOrder | None = None) -> None:
+        """``data`` uint8[threads, nbytes]. ``order``: of a store that is atomic."""
+        every, active = addr, self.mask if mask is None else (mask if self.full else mask & self.mask)
         if not (self.full and (mask is None or mask.all())):
             addr, data = addr[active], data[active]
             warps = self.warp_ids[active]
@@ -216,8 +231,10 @@ class Machine:
             return
         if self._split(addr, space):
             self.shared.store(addr & np.uint64(SHARED_WINDOW - 1), data, warps, align)
-        elif self.races is None:
+        elif self.races is None or order is not None:
             self.memory.store(addr, data, align)
+            if self.races is not None and order is not None:
+                self.races.atomic(self, every, active, *order)
         else:
             told: list[Any] = []
             races = self.races
@@ -241,16 +258,16 @@ class Machine:
                 return data.decode(errors="replace")
             data.append(byte)
 
-    # -- atomics: threads take turns in order
+    # -- atomics: threads take turns in order. order: what they mean for other accesses
     def atomic(self, addr: Array, t: VType, space: int, update: Callable[[Array, Array], Array],
-               mask: Array | None = None) -> Array:
+               mask: Array | None = None, order: AtomicOrder = ACQ_REL) -> Array:
         """``update(old values, thread numbers) → new values`` once a thread; returns the old values (0 where inactive)."""
         active = self.mask if mask is None else self.mask & mask
         todo = np.flatnonzero(active)
         old = np.zeros((self.num_threads, t.lanes) if t.lanes else self.num_threads, t.dtype)
         check, races = self.shared.check_races, self.races
         if races is not None and len(todo) and not self._split(addr[todo], space):
-            races.atomic(self, addr, active)
+            races.atomic(self, addr, active, order.acquires, order.releases, order.near)
         self.shared.check_races, self.races = False, None  # atomics do not race with each other
         try:
             while len(todo):
@@ -268,7 +285,8 @@ class Machine:
             self.shared.check_races, self.races = check, races
         return old
 
-    def atomic_rmw(self, op: str, addr: Array, value: Array, t: VType, space: int, mask: Array | None = None) -> Array:
+    def atomic_rmw(self, op: str, addr: Array, value: Array, t: VType, space: int, mask: Array | None = None,
+                   order: AtomicOrder = ACQ_REL) -> Array:
         """op: xchg add sub and nand or xor max min umax umin fadd fsub fmax fmin uinc_wrap udec_wrap."""
         f = RMW.get(op)
         if f is None:
@@ -279,11 +297,12 @@ class Machine:
         else:
             def update(old: Array, who: Array) -> Array:
                 return f(old, value[who])
-        return self.atomic(addr, t, space, update, mask)
+        return self.atomic(addr, t, space, update, mask, order)
 
-    def atomic_cas(self, addr: Array, expected: Array, value: Array, t: VType, space: int, mask: Array | None = None) -> Array:
+    def atomic_cas(self, addr: Array, expected: Array, value: Array, t: VType, space: int, mask: Array | None = None,
+                   order: AtomicOrder = ACQ_REL) -> Array:
         """Old values; compares bits."""
-        return self.atomic(addr, t, space, lambda old, who: np.where(old == expected[who], value[who], old), mask)
+        return self.atomic(addr, t, space, lambda old, who: np.where(old == expected[who], value[who], old), mask, order)
 
     # -- asynchronous copies into shared memory
     def async_copy(self, dst: Array, data: Array, mask: Array | None = None, align: int = 1) -> None:

@@ -16,7 +16,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     stages = Pipeline((
         Stage("ttir", _tt_passes(arch, options)),
         Stage("ttgir", ttg_passes()),
-        Stage("llir", (shared_pass("lower_to_llvm"),), _to_llvm_ir),
+        Stage("llir", (_own_pass("note_lines"), shared_pass("lower_to_llvm")), _to_llvm_ir),
         Stage("ptx", (), _to_ptx),
         Stage("cubin", (), _to_cubin),
     ))

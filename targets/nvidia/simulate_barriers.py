@@ -445,10 +445,13 @@ def waiter(parts: list[str]) -> Waiter | None:
 def fence(parts: list[str]) -> Handler:
     """fence.proxy.async: the executing threads' writes so far are seen by the async proxy. Counted where the whole warp executes it,
     since one lane's fence does not cover the others' writes. fence.mbarrier_init: the executing threads' mbarriers are known to who waits
-    at a cluster barrier at which they arrive afterwards. Other fences order what runs in order here anyway."""
+    at a cluster barrier at which they arrive afterwards. Other fences of proxies order what runs in order here anyway; of others, those of a scope beyond
+    the block make atomics around them order global memory."""
     if "mbarrier_init" in parts:
         return _fence_init
-    if "proxy" not in parts or "async" not in parts:
+    if "proxy" not in parts:
+        return _fence_memory if {"gpu", "sys", "cluster"} & set(parts) else lambda state, operands, mask: None
+    if "async" not in parts:
         return lambda state, operands, mask: None
 
     def run(state: Any, operands: Any, mask: Any) -> None:
@@ -457,6 +460,12 @@ def fence(parts: list[str]) -> Handler:
         m.shared.order.fence((m.first_warp + np.flatnonzero(by_warp.all(axis=1))).tolist())
 
     return run
+
+
+def _fence_memory(state: Any, operands: Any, mask: Any) -> None:
+    m = state.machine
+    if m.races is not None:
+        m.races.fence(m.active_warps(active(state, mask)))
 
 
 def _fence_init(state: Any, operands: Any, mask: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.dialects.simt import SimtError
 from tilewright.dialects.simt.fused import fma_to_odd
+from tilewright.dialects.simt.machine import AtomicOrder
 from tilewright.dialects.simt.values import VType, bf16_to_f32, f32_to_bf16, from_float
 
 Array = Any
@@ -54,12 +55,24 @@ def _vector(parts: list[str]) -> int:
     return next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
 
 
+def memory_order(parts: list[str]) -> AtomicOrder:
+    """Of an atomic's, load's or store's .sem and .scope, 8.4 and 8.5: relaxed where none is given, of the whole device's threads."""
+    return AtomicOrder("acquire" in parts or "acq_rel" in parts, "release" in parts or "acq_rel" in parts, "cta" in parts)
+
+
+def _synchronises(parts: list[str]) -> bool:
+    """A strong load or store: it races with no other one, and orders as it says."""
+    return bool({"acquire", "release", "relaxed"} & set(parts)) and "volatile" not in parts
+
+
 # ---------------------------------------------------------------- 9.7.9 data movement: ld, st, createpolicy, mov, prmt
 def _ld(parts: list[str]) -> Handler:
     size, count, space = _bits_type(parts), _vector(parts), _space(parts)
 
+    order = memory_order(parts) if _synchronises(parts) else None
+
     def run(state: Any, operands: Any, mask: Any) -> None:
-        data = state.machine.load_bytes(state.address(operands[1]), size * count, space, mask, size * count)
+        data = state.machine.load_bytes(state.address(operands[1]), size * count, space, mask, size * count, order)
         words = np.ascontiguousarray(data).view(f"u{size}")
         targets = operands[0].value if count > 1 else (operands[0],)
         for i, target in enumerate(targets):
@@ -71,12 +84,13 @@ def _ld(parts: list[str]) -> Handler:
 
 def _st(parts: list[str]) -> Handler:
     size, count, space = _bits_type(parts), _vector(parts), _space(parts)
+    order = memory_order(parts) if _synchronises(parts) else None
 
     def run(state: Any, operands: Any, mask: Any) -> None:
         sources = operands[1].value if count > 1 else (operands[1],)
         words = np.stack([as_bits(state.read(s), size) for s in sources], axis=1)
         data = np.ascontiguousarray(words).view(np.uint8)
-        state.machine.store_bytes(state.address(operands[0]), data, space, mask, size * count)
+        state.machine.store_bytes(state.address(operands[0]), data, space, mask, size * count, order)
 
     return run
 
@@ -136,15 +150,16 @@ def _atom(parts: list[str]) -> Handler:
         op = _ATOMIC.get(kind, "cas")
     if kind == "add" and vtype.kind != "int":
         op = "fadd"
+    order = memory_order(parts)
 
     def run(state: Any, operands: Any, mask: Any) -> None:
         m = state.machine
         address, *values = operands[1:] if returns else operands
         typed = [as_bits(state.read(v), bits // 8).view(vtype.dtype) for v in values]
         if kind == "cas":
-            old = m.atomic_cas(state.address(address), typed[0], typed[1], vtype, space, mask)
+            old = m.atomic_cas(state.address(address), typed[0], typed[1], vtype, space, mask, order)
         else:
-            old = m.atomic_rmw(op, state.address(address), typed[0], vtype, space, mask)
+            old = m.atomic_rmw(op, state.address(address), typed[0], vtype, space, mask, order)
         if returns:
             state.write(operands[0], as_bits(old, bits // 8), mask)
 

@@ -64,6 +64,7 @@ class Compiled:
             run_passes(self.module, stages["llir"].passes, ctx)
             llir = stages["llir"].translate(self.module, ctx)
             self.ptx = stages["ptx"].translate(llir, ctx)
+            self.lines = ctx.metadata.get("lines", {"files": []})
 
     def run(self) -> float:
         """Relative error of a run in the simulator, which raises on races and on reads of what was not written."""
@@ -219,6 +220,7 @@ LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
                        lambda c: Compiled(c.pipeline, "fp32", "ieee").ttg.count("tt.dot") > 1),
     "allocate_shared_memory": ("buffers have places in shared memory", lambda c: not _fails(c)),
     "insert_barriers": ("threads wait for each other's data", lambda c: c.run() < 1e-3),
+    "note_lines": ("the simulator knows the kernel's lines", lambda c: any(f.endswith("matmul.py") for f in c.lines["files"])),
     "lower_to_llvm": ("LLVM IR", lambda c: not _fails(c)),
 }
 
