@@ -114,7 +114,7 @@ def test_a_tile_is_stored_once_it_has_come():
 def test_where_one_buffer_stays(arch, options, tiles):
     """By num_stages; where two would take LDS that holds another wave; where halves take turns; where loads go to LDS directly."""
     kernel = compiled(arch, **options)
-    assert ("ttg.rounds" in kernel.asm["ttgir"]) == bool(tiles)
+    assert ("ttg.register_tiles" in kernel.asm["ttgir"]) == bool(tiles)
     told = [c for c in kernel.metadata.choices if c["what"] == "loop"]
     assert len(told) == (options.get("num_stages", 3) > 2 and (arch, tiles) != ("gfx950", 0)) and all(f"{1 + bool(tiles)} LDS buffer" in c["chosen"] for c in told)
 
