@@ -1,9 +1,9 @@
 """Check the host side on the machine's GPU: streams, graphs, threads, processes, timing, autotuning.
 
-    python benchmarks/host_check.py [--only NAME,…] [--allow-cpu] [--machine-code]
+    python benchmarks/host_check.py [--only NAME,…] [--allow-cpu]
 
 Needs torch with the device. Prints a table, one check a line; exit status 1 where one failed. ``--allow-cpu`` runs what needs no device on the cpu
-target, for trying the script. ``--machine-code``: warm launches are made by machine code from the first on, and not from the 25th of the process. Each check compares values, so that a launch on a wrong stream or out of order shows.
+target, for trying the script. Each check compares values, so that a launch on a wrong stream or out of order shows.
 """
 
 from __future__ import annotations
@@ -360,15 +360,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check the host side on this machine's GPU.")
     parser.add_argument("--only", default="", help=f"of {', '.join(CHECKS)}")
     parser.add_argument("--allow-cpu", action="store_true")
-    parser.add_argument("--machine-code", action="store_true", help="from the first warm launch on")
     given = parser.parse_args()
     if DEVICE == "cpu" and not given.allow_cpu:
         print("torch finds no device; --allow-cpu runs what needs none", file=sys.stderr)
         return 2
-    if given.machine_code:
-        from tilewright.runtime import native_launch
-
-        native_launch.FIRST = 0
     failed = []
     rows = []
     for name in [n for n in given.only.split(",") if n] or CHECKS:

@@ -144,7 +144,7 @@ def microseconds(call: Call, batch: int, synchronize: Call) -> float:
 
 def parts(function: Any, launch: Launch) -> dict[str, Call]:
     """Of a Tilewright launch: the same by Python, its launcher called with what it was given, and the driver's call in it alone."""
-    for _ in range(40):  # machine code comes after some
+    for _ in range(4):  # machine code comes after some
         launch()
     call = launch.by_python
     kernel, given, driver_given = call(), [], []

@@ -239,7 +239,7 @@ class JITFunction(JITCallable, KernelInterface):
         found = self._styles.get(count)
         if found is None:
             found = self._styles[count] = self._make_warm(count)
-        if self._native is None or not self._native.launches:
+        if self._native is None or self._native.launch is None:
             self._launch_by(found[0])
         self._warm = found[0]
         return found[0]
@@ -315,21 +315,25 @@ class JITFunction(JITCallable, KernelInterface):
         if warm_key is not None:
             if whole and pinned_told_apart(warm_key, bound.values()):
                 self._entries[warm_key] = entry.warm(device if placed else None)
-                if self._native is None and getattr(entry.launcher, "native", None) is not None:
-                    self._begin_native()
+                self._begin_native(entry.launcher)
         elif self._warm is None:
             count = getattr(entry.kernel.driver, "device_count", None)
             self._several = count is None or count() > 1
             self._make_warm = make_warm_launch(self, [bound[p.name] for p in self.params], self._several, {
                 "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
             self._take_by_position(min(len(args), sum(not p.keyword_only for p in self.params)))
+            self._begin_native(entry.launcher)
         return ran
 
-    def _begin_native(self) -> None:
-        from tilewright.runtime.native_launch import NativeLaunch
+    def _begin_native(self, launcher: Any) -> None:
+        """Let machine code do warm launches, where a launcher can be replaced by it. On a first launch, so that none that is timed waits for the code."""
+        if self._native is not None or getattr(launcher, "native", None) is None or not isinstance(_environ, dict):
+            return
+        from tilewright.runtime.native_launch import NativeLaunch, machine_code
 
-        if isinstance(_environ, dict):
-            self._native = NativeLaunch(self, self._several, {"environ": _environ, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
+        address = machine_code()
+        if address is not None:
+            self._native = NativeLaunch(self, self._several, {"environ": _environ, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver}, address)
             self._launch_by(self._native.launch)
 
     def _make_bind(self) -> Any:

@@ -341,10 +341,10 @@ class Launch:
         def empty(owner: Any, name: str) -> None:
             made = w.call("PyObject_GetAttr", owner, s(name))
             self._made(made)
-            size = w.call("PyList_Size", made)
+            some = w.int_call("PyObject_IsTrue", made)
             w.call("Py_DecRef", made)
-            w.unless(w.b.icmp_signed(">=", size, w.word(0)), self.null)
-            w.unless(w.is_(size, 0), self.fallback)
+            w.unless(w.b.icmp_signed(">=", some, w.word(0)), self.null)
+            w.unless(w.is_(some, 0), self.fallback)
 
         empty(s("hooks"), "launch_enter_hook")
         empty(s("hooks"), "launch_exit_hook")

@@ -1,8 +1,8 @@
 """Warm launches by machine code (native_code.py): what it is told of kernels and arguments, and when.
 
-A kernel whose launcher has a ``native`` (``targets.protocol.NativeCall``) is launched by Python some times; then a builtin function stands before the
-generated one of warm_launch.py, which does the same for what it has been told of. It is told, by ``learn``, after a launch in Python: which arguments
-there were, and what the generated function found for them. What it has not been told of, all that is unusual (hooks, a changed global, another device,
+Where a kernel's launcher has a ``native`` (``targets.protocol.NativeCall``), a builtin function stands before the generated one of warm_launch.py, and does
+the same for what it has been told of. It is told after a warm launch by Python: which arguments there were, and what the generated function found
+for them. What it has not been told of, all that is unusual (hooks, a changed global, another device,
 arrays that are no torch tensors, numpy numbers, tuples, a number that does not fit its parameter) and every failure goes through Python as before.
 
 Where the machine code cannot be made or loaded (another system than Linux, a Python without a global lock, no memory that may be executed, or
@@ -41,12 +41,10 @@ from tilewright.runtime.specialize import ALIGN, is_torch_tensor, item_size
 from tilewright.targets.protocol import NativeCall
 from tilewright.targets.registry import is_pinned
 
-FIRST = 24  # warm launches of a process by Python, before the machine code is made or read: short programs need not wait for it
 PLANS = 1024  # kept of one record
 TRIES = 64  # to tell of one function in vain, before it is left to Python
 
 _lock = threading.Lock()
-_warm_launches = 0
 _address: int | None = 0  # of the machine code; 0: not asked for yet; None: there is none
 
 
@@ -54,7 +52,7 @@ def machine_code() -> int | None:
     """The machine code's address, made or read from the disk cache when it is first asked for; None where this machine or Python cannot have it."""
     global _address
     if _address == 0:
-        with _lock:
+        with compiling(), _lock:  # a fork waits
             if _address == 0:
                 _address = _made() if knobs.runtime.native_launch and native_machine.usable() else None
     return _address
@@ -271,37 +269,31 @@ _WRITTEN = {"address": {"Q": "P"}, "int": {c: c for c in "bhiqBHIQ"}, "bool": {*
 
 
 class NativeLaunch:
-    """A JITFunction's machine code. ``launch`` is to be called as the generated function is."""
+    """A JITFunction's machine code, which lies at ``address``. ``launch``: the builtin function, to be called as the generated one is; None once this
+    function's launches are left to Python."""
 
-    def __init__(self, function: Any, several: bool, names: Mapping[str, Any]):
+    def __init__(self, function: Any, several: bool, names: Mapping[str, Any], address: int):
         self._function, self._several, self._names = function, several, names
         self._lock = threading.Lock()
         self._tries = 0
         self._sites: list[tuple[Any, _Rows]] = []  # what makes one like another, its row
-        self._state: Any = None
-        self._builtin: Any = None
-
-    @property
-    def launch(self) -> Any:
-        return self._builtin or self.learn
-
-    @property
-    def launches(self) -> bool:
-        """Whether ``launch`` is still to be called, and not the generated function alone."""
-        return self._builtin is not None or self._tries < TRIES
-
-    def learn(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch, until there is a builtin function; and for who has kept this one since."""
-        return (self._builtin or self._by_python)(grid, *args, **kwargs)
+        self._state = state = _Rows(len(STATE) + SITES)
+        for name, value in {"fallback": self._by_python, "function": function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
+                            "variable": names["name"], "Exception": Exception, "int": int, "tuple": tuple, "True": True, "False": False}.items():
+            state.obj(STATE[name], value)
+        for name in ("_checks", "_slow_checks", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "recent", "last_launched", "data_ptr", "dtype",
+                     "get_device", "base", *LISTS, "padding", "failed"):
+            state.obj(STATE[name], name)
+        state.put(STATE["api"], native_machine.api())
+        me = _Me(struct.unpack("d", struct.pack("Q", state.address))[0])
+        me.state = state
+        self.launch: Any = native_machine.callable_of(address, me)
 
     def _by_python(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A launch by Python, of which the machine code is then told: its fallback."""
         ran = self._function._warm(grid, *args, **kwargs)
         if self._tries < TRIES:
-            global _warm_launches
-            _warm_launches += 1
-            if _warm_launches > FIRST:
-                self._tell(grid, args, kwargs)
+            self._tell(grid, args, kwargs)
         return ran
 
     def forget(self) -> None:
@@ -313,42 +305,14 @@ class NativeLaunch:
 
     def _tell(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with compiling(), self._lock:  # a fork waits
-            address = machine_code()
-            if address is None:
-                self._give_up()
-                return
             try:
-                if self._state is None:
-                    self._begin(address)
                 new = self._record(grid, args, kwargs)
             except _Unlike:
                 new = True  # which is a try
             self._tries += new
-            if self._tries >= TRIES and not self._sites:
-                self._give_up()  # the machine code never knew any
-
-    def _give_up(self) -> None:
-        self._tries, self._builtin = TRIES, None
-        self._function._launch_by(self._function._warm)
-
-    def _begin(self, address: int) -> None:
-        """Make the builtin function."""
-        state = _Rows(len(STATE) + SITES)
-        names = self._names
-        for name, value in {"fallback": self._by_python, "function": self._function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
-                            "variable": names["name"], "Exception": Exception, "int": int, "tuple": tuple, "True": True, "False": False}.items():
-            state.obj(STATE[name], value)
-        for name in ("_checks", "_slow_checks", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "recent", "last_launched", "data_ptr", "dtype",
-                     "get_device", "base", *LISTS, "padding", "failed"):
-            state.obj(STATE[name], name)
-        state.put(STATE["api"], native_machine.api())
-        me = _Me(struct.unpack("d", struct.pack("Q", state.address))[0])
-        me.state = state
-        if ctypes.c_uint64.from_address(id(me) + 16).value != state.address:
-            raise _Unlike
-        self._state = state
-        self._builtin = native_machine.callable_of(address, me)
-        self._function._launch_by(self._builtin)
+            if self._tries >= TRIES and not self._sites:  # it never knew any
+                self.launch = None
+                self._function._launch_by(self._function._warm)
 
     # -- a site, a record, a plan
     def _record(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from tilewright.runtime.native_writer import API
 def usable() -> bool:
     """Whether the machine code suits this Python and this machine: CPython from 3.11 on with its lock, 64 bits, Linux on x86-64 or Arm."""
     if (sys.platform != "linux" or platform.python_implementation() != "CPython" or platform.machine() not in ("x86_64", "aarch64") or sys.maxsize < 1 << 32
-            or sysconfig.get_config_var("Py_GIL_DISABLED") or not all(hasattr(ctypes.pythonapi, name) for name in API)):
+            or sysconfig.get_config_var("Py_GIL_DISABLED") or not hasattr(os, "memfd_create") or not all(hasattr(ctypes.pythonapi, name) for name in API)):
         return False
     number = struct.unpack("d", struct.pack("Q", 0x7F12_3456_7890))[0]
     word = ctypes.c_uint64.from_address

@@ -54,7 +54,6 @@ def fake(monkeypatch, code_folder):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", code_folder)
     monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
     monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    monkeypatch.setattr(native_launch, "FIRST", 0)
     registry.register(target.plugin)
     yield target
     registry.unregister("fake")
@@ -226,6 +225,8 @@ def test_what_changes_between_launches_is_seen(fake, monkeypatch):
     assert len(seen) == 3
     kernel.pre_run_hooks.clear()
     assert machine_code() == (True, first)
+    kernel.pre_run_hooks = ()
+    assert machine_code() == (True, first)
     # a global: another object of the same value, then another value
     OFFSET = 10**6
     assert machine_code()[1] is not first
@@ -392,7 +393,7 @@ def test_what_cannot_be_told_is_left_to_python(fake, monkeypatch):
         other = make()
         for _ in range(20):
             other[(2,)](X, 5, X, 6, 7, BLOCK=64)
-    assert not fake.driver.by_machine_code and len(fake.driver.launches) == 40 and other._launch is other._warm
+    assert not fake.driver.by_machine_code and len(fake.driver.launches) == 40 and other._launch is other._warm and other._native is None
 
 
 SCRIPT = """
@@ -406,7 +407,6 @@ SCRIPT = """
     from tilewright.targets import registry
     target = fake_target.Fake()
     driver = target.driver = NativeDriver()
-    native_launch.FIRST = 0
     registry.register(target.plugin)
     ASTSource.make_module = fake_target.stand_in_module
     @triton.jit
@@ -442,6 +442,8 @@ def test_kept_code_needs_no_compiler_and_lives_through_forks_and_the_end(code_fo
     file = Path(code_folder) / "script.py"
     file.write_text(textwrap.dedent(SCRIPT.format(here=str(Path(__file__).parent))))
     assert native_launch._made()
+    monkeypatch.setattr(native_machine, "make", None)
+    assert native_launch._made()
     done = subprocess.run([sys.executable, str(file)], env={**os.environ, "TILEWRIGHT_TARGET": "fake:f1"}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == "False\n", done.stderr
 
@@ -454,3 +456,4 @@ def test_objects_that_refer_to_anything_outside_are_refused():
         native_machine.text_of(machine.emit_object(llvm.parse_assembly("declare void @g() define void @f() { call void @g() ret void }")), "f")
     with pytest.raises(ValueError, match="no h"):
         native_machine.text_of(machine.emit_object(llvm.parse_assembly("define void @f() { ret void }")), "h")
+    assert all(len(native_machine.make(kind)) > 1000 for kind in ("x86_64", "aarch64"))
