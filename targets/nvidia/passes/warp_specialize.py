@@ -19,6 +19,7 @@ A kernel of which this cannot be done (NotSpecialised) is compiled anew with ``t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tilewright.dialects import ttg
@@ -69,6 +70,8 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     rings = Rings(function, max(1, stages))
     needed = Needed(function, [node for node in function.nodes() if node.name == "tt.descriptor_load"])
     stores = [node for node in function.nodes() if node.name in ("tt.descriptor_store", "tt.descriptor_reduce")]
+    if any(parent not in ("func.func", "scf.for", "scf.if") for node in stores for parent in _around(node)):
+        raise NotSpecialised("a tile is stored by a descriptor in a while loop")
     if stores:
         store_order.mark(function, stores, ctx.metadata["host"]["descriptors"])
     store_types = {id(node): _store_memory(node) for node in stores}
@@ -111,6 +114,14 @@ def _specialise(function: Function, ctx: PassContext) -> None:
     for node in reversed(old):
         node.op.erase()
     _explain(rings, ctx, dots[0].op.location)
+
+
+def _around(node: Node) -> Iterator[str]:
+    """The names of the ops that the node stands in."""
+    parent = node.parent
+    while parent is not None:
+        yield parent.name
+        parent = parent.parent
 
 
 def _check_complete(function: Function, new: Any) -> None:

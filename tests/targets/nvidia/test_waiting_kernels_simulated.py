@@ -85,3 +85,23 @@ def test_what_was_stored_is_there_before_others_are_told(case):
     told = re.search(r"tt\.atomic|tt\.debug_barrier", text).start()
     waited = [m for m in re.finditer(r"tma_store_wait.*complete", text[:told])]
     assert waited and "scf.while" not in text[:waited[0].start()], text
+
+
+def test_tiles_by_ticket():
+    """Stores by descriptor in a while loop, whose loads stay behind the tickets, are no case for a producer."""
+    source = """
+@triton.jit
+def kernel(a, b, c, tickets, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    t = tl.atomic_add(tickets, 1)
+    while t < 2:
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k0 in range(0, K, BK):
+            acc = tl.dot(a.load([t * BM, k0]), b.load([k0, 0]), acc)
+        c.store([t * BM, 0], acc)
+        t = tl.atomic_add(tickets, 1)
+"""
+    a, b = (torch.randint(-3, 4, s, generator=torch.Generator().manual_seed(1)).to(torch.float16) for s in ((128, 64), (64, 32)))
+    c, tickets = torch.full((128, 32), float("nan")), torch.zeros(1, dtype=torch.int32)
+    descriptors = [TensorDescriptor.from_tensor(x, block) for x, block in ((a, [64, 32]), (b, [32, 32]), (c, [64, 32]))]
+    define(source)[(2,)](*descriptors, tickets, 64, BM=64, BN=32, BK=32)
+    assert torch.equal(c.double(), a.double() @ b.double()) and tickets.item() == 4
