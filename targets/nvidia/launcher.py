@@ -90,6 +90,14 @@ class Planner:
 _CONFIG = struct.Struct("=7I4xQQI4x")
 _BEFORE = "=7I4xQQI4x8x"
 _BASE = struct.calcsize(_BEFORE)
+# CUlaunchAttribute (the same chapter): CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, whose value is 1: the kernel may start before the one that
+# was launched before it on the stream has ended, and waits for it by griddepcontrol.wait
+_DEPENDENT = ctypes.create_string_buffer(struct.pack("=I4xI60x", 6, 1), 72)
+
+
+def launch_attributes(metadata: Mapping[str, Any]) -> tuple[int, int]:
+    """Address and number of the attributes that a kernel is launched with."""
+    return (ctypes.addressof(_DEPENDENT), 1) if metadata.get("programmatic_launch") else (0, 0)
 
 
 def native_launch(cuda: Any) -> Callable[..., int] | None:
@@ -131,6 +139,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
     # The driver copies the parameters while it is called, without the interpreter's lock.
     lock = threading.Lock()
     pack_into, call = packer.pack_into, driver.launch
+    attributes, count = launch_attributes(metadata)
 
     def again(handle: Loaded, grid: tuple[int, int, int], status: int) -> None:
         if status == _INVALID_CONTEXT:  # another thread than the one that loaded the kernel
@@ -144,12 +153,12 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
         values = kernel_arguments.checked(args, signature, address)
         if max(blocks) >= 1 << 31 or min(blocks) < 1:
             driver.refuse_grid(blocks)
-        pack_into(buffer, 0, *blocks, threads, 1, 1, shared, int(stream or 0), 0, 0, *values, *extra)
+        pack_into(buffer, 0, *blocks, threads, 1, 1, shared, int(stream or 0), attributes, count, *values, *extra)
 
     def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
         with lock:
             try:
-                pack_into(buffer, 0, gx, gy, gz, threads, 1, 1, shared, stream, 0, 0, *args)
+                pack_into(buffer, 0, gx, gy, gz, threads, 1, 1, shared, stream, attributes, count, *args)
             except (struct.error, OverflowError):
                 pack_slowly((gx, gy, gz), stream, args, ())
             status = call(config, handle.pointer, table, None)
@@ -178,7 +187,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
                     extra += (decided.maps,)
             bx, by, bz = (min(-(-gx * gy * gz // cluster), handle.multiprocessors // cluster * per_sm) * cluster, 1, 1) if per_sm else (gx, gy, gz)
             try:
-                pack_into(buffer, 0, bx, by, bz, threads, 1, 1, shared, stream, 0, 0, *args, *extra)
+                pack_into(buffer, 0, bx, by, bz, threads, 1, 1, shared, stream, attributes, count, *args, *extra)
             except (struct.error, OverflowError):
                 pack_slowly((bx, by, bz), stream, args, extra)
             status = call(config, handle.pointer, table, None)
@@ -192,7 +201,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
         driver.use(handle.device)
 
     made: Any = launch if planner is None and not per_sm else launch_planned
-    made.native = native_call(driver, signature, offsets, (threads, shared), persistent, with_flags, planner, failed)
+    made.native = native_call(driver, signature, offsets, (threads, shared, attributes, count), persistent, with_flags, planner, failed)
     made.keep_alive = (buffer, places)  # the driver is given bare addresses of both
     return made
 
@@ -200,10 +209,10 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
 _WORDS_END, _TABLE = 96, 160  # of a native call's memory: its words, the configuration, the addresses of the parameters, and these
 
 
-def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequence[int], block: tuple[int, int], persistent: Mapping[str, Any] | None, with_flags: bool,
+def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequence[int], block: tuple[int, int, int, int], persistent: Mapping[str, Any] | None, with_flags: bool,
                 planner: Planner | None, failed: Callable[..., None]) -> NativeCall | None:
     """What ``make_launcher``'s launcher does, as one call of the driver's own cuLaunchKernelEx; None where that is not to be had. ``offsets``: of all parameters;
-    ``block``: threads, and bytes of shared memory."""
+    ``block``: threads, bytes of shared memory, address and number of launch attributes."""
     function = kernel_arguments.function_address(driver.launch)
     if function is None:
         return None
@@ -226,8 +235,8 @@ def native_call(driver: NvidiaDriver, signature: Sequence[str], offsets: Sequenc
         return flag.ljust(places[-maps] - extra_at, b"\0") + decided.maps if maps else flag
 
     memory = bytearray(begin + -(-size // 32) * 32 + 32)
-    threads, shared = block
-    _CONFIG.pack_into(memory, _WORDS_END, 0, 0, 0, threads, 1, 1, shared, 0, 0, 0)
+    threads, shared, *attributes = block
+    _CONFIG.pack_into(memory, _WORDS_END, 0, 0, 0, threads, 1, 1, shared, 0, *attributes)
     return NativeCall(
         function, bytes(memory), list(zip(kernel_arguments.letters(signature), places)), [(0, _WORDS_END), (16, _TABLE), *((_TABLE + 8 * i, p) for i, p in enumerate(places))],
         (_WORDS_END, _WORDS_END + 4, _WORDS_END + 8), _WORDS_END + 32, 8, lambda handle: int(handle.pointer.value), failed,

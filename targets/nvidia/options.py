@@ -16,6 +16,9 @@ class NvidiaOptions(CommonOptions):
     registers a thread (None: the assembler decides). enable_fp_fusion: a·b+c may become one rounding. num_ctas: blocks of a
     cluster, a hint that is not followed (sm_90 and later; elsewhere an error). default_dot_input_precision: of float32 dots that name none. fast_compile: ptxas at -O1.
 
+    launch_pdl (sm_90 and later; elsewhere nothing): the kernel may start before the one launched before it on the stream has ended; what that one writes is read after
+    tl.extra.cuda.gdc_wait().
+
     tma (on sm_90a): tiles may be loaded and stored by the TMA unit, with tensor maps that the launcher makes of the arguments. A launch
     whose arguments forbid it runs the version compiled with tma=False instead; ``explain()`` of the launched kernel says why.
     warp_group_dots (on sm_90a): whether dots are given to warp groups (wgmma); None: as the target thinks best.
@@ -24,6 +27,7 @@ class NvidiaOptions(CommonOptions):
     maxnreg: int | None = None
     default_dot_input_precision: str = "tf32"
     fast_compile: bool = False
+    launch_pdl: bool = False
     tma: bool = True
     warp_group_dots: bool | None = None
     max_num_imprecise_acc_default: int = 1 << 30

@@ -72,9 +72,12 @@ def check_shared_memory(ctx: PassContext) -> None:
 
 
 def _to_ptx(llvm_ir: str, ctx: PassContext) -> str:
+    from tilewright.targets.nvidia.capabilities import sm_number
     from tilewright.targets.nvidia.emit import emit_ptx, matrix_instructions
 
     ctx.metadata["warp_size"] = ctx.warp_size
+    if ctx.options.launch_pdl and sm_number(ctx.arch) >= 90:
+        ctx.metadata["programmatic_launch"] = True
     ptx = emit_ptx(llvm_ir, ctx.arch)
     ctx.metadata["matrix_instructions"] = matrix_instructions(ptx)
     host = ctx.metadata.get("host") or {}

@@ -148,13 +148,15 @@ class NativeCuda(FakeCuda):
     def __init__(self, statuses=(0,), **more):
         super().__init__(**more)
         self.statuses = list(statuses)
+        self.expected, self.attributes = 0, []  # attributes of a launch
         address = ctypes.c_void_p
         self.native_launch = ctypes.CFUNCTYPE(ctypes.c_int, address, address, address, address)(self._launch)
 
     def _launch(self, config, function, table, extra):
         dims = struct.unpack("=7I", ctypes.string_at(config, 28))
         stream, attributes, count = struct.unpack("=QQI", ctypes.string_at(config + 32, 20))
-        assert extra is None and attributes == 0 and count == 0
+        assert extra is None and count == self.expected and bool(attributes) == bool(count)
+        self.attributes.append([ctypes.string_at(attributes + 72 * i, 72) for i in range(count)])
         pointers = (ctypes.c_void_p * len(self.formats)).from_address(table)
         values = [struct.unpack("=" + f, ctypes.string_at(p, struct.calcsize("=" + f)))[0] for p, f in zip(pointers, self.formats)]
         self.launches.append((function, dims[:3], dims[3:6], dims[6], stream, values))
