@@ -119,7 +119,8 @@ class GlobalMemory:
                 kept.append(b)
             else:
                 first, end, name, writable = min(first, b.first), max(end, b.end), b.name or name, writable and b.writable
-        data = np.ctypeslib.as_array((ctypes.c_uint8 * (end - first)).from_address(first))
+        whole = -(-end // 4) * 4 if first % 4 == 0 else end  # see _places
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * (whole - first)).from_address(first))
         kept.append(Buffer(first, end, name, writable, Bytes(data)))
         self._buffers = sorted(kept, key=lambda b: b.first)
         self._firsts = [b.first for b in self._buffers]
@@ -187,7 +188,10 @@ class GlobalMemory:
         return spread(old, addresses.shape, mask)
 
     def _places(self, w: Waves, active: Array, size: int, addresses: Array, mask: Array | None, write: bool) -> Iterator[tuple[Buffer, Array, Array | None]]:
-        """(buffer, offsets into it, which of ``active`` they are or None for all). Checks all of them before the first is given."""
+        """(buffer, offsets into it, which of ``active`` they are or None for all). Checks all of them before the first is given.
+
+        Atomics of 8 and 16 bits are loops around compare-and-swap of the dword that holds the element, which at a buffer's end may reach beyond it. No device
+        minds, since a page ends with a dword, and what lies beyond is written back as it was; so it is allowed to them."""
         low, high = int(active.min()), int(active.max()) + size
         i = bisect_right(self._firsts, low) - 1
         if i >= 0 and high <= self._buffers[i].end:
@@ -197,6 +201,10 @@ class GlobalMemory:
             yield buffer, (active - np.uint64(buffer.first)).view(np.int64), None
             return
         which = self._which(active, size, write)
+        if (which < 0).any() and size == 4 and _holds_an_element(w):
+            of_first = self._which(active, 1, write)
+            aligned = np.array([b.first % 4 == 0 for b in self._buffers])[of_first] & (active % np.uint64(4) == 0)
+            which = np.where(aligned, of_first, which)
         if (which < 0).any():
             raise self._outside(w, addresses, size, mask, write)
         for i in np.unique(which):
@@ -229,6 +237,13 @@ class GlobalMemory:
         text = f"{distance} {b}"
         others = [str(o) for o in self._buffers if o is not b]
         return text + (f"; the other buffers: {', '.join(others[:6])}{' …' if len(others) > 6 else ''}" if others else "")
+
+
+def _holds_an_element(w: Waves) -> bool:
+    """Whether the instruction belongs to a loop around compare-and-swap of a dword: it is one, or a load on the same line of the user's."""
+    if "_atomic_cmpswap" in w.ins.name:
+        return True
+    return w.ins.line > 0 and any(ins.line == w.ins.line and "_atomic_cmpswap" in ins.name for ins in w.machine.kernel.instructions)
 
 
 class Lds:

@@ -160,7 +160,7 @@ def _word(o: Packed, index: int, part: int, kind: str) -> Read:
     operand = o.ins.operands[index + 1]
     chosen = o.select[part][index]
     if isinstance(operand, Imm):
-        if chosen:
+        if chosen and operand.value != 0:  # of 0 both halves are, however a constant is widened
             raise o.ctx.unknown(o.ins, "the high half of a constant")
         one: Any = operand
     elif isinstance(operand, Reg) and operand.count == 2:
