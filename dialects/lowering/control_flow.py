@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -126,25 +126,70 @@ def unpack_carried(b: Any, packed: Sequence[Any], vectors: dict[int, list[int]])
     return out
 
 
+def _bounds(b: Any, upper: Any, step: Any, unsigned: bool) -> Callable[[int], Any]:
+    """A function of n: below which number a count is n steps before one that is below ``upper``. That is ``upper`` less the steps, held at the
+    type's lowest number: sums of counts and steps could pass the type's limits."""
+    type = upper.type
+    width = type.width
+    lowest = 0 if unsigned else -1 << width - 1
+    less = "ult" if unsigned else "slt"
+    end, by = (None if (x := b.constant_of(v)) is None else (int(x) - lowest) % (1 << width) + lowest for v in (upper, step))
+    made: dict[int, Any] = {0: upper}
+
+    def bound(times: int) -> Any:
+        if by is None:  # as far below as one step from the bound before it
+            before, distance, least = at(times - 1), step, b.add(step, b.const(type, lowest))
+        elif end is not None or by * times >> width:  # known, or beyond the lowest number whatever the end is
+            return b.const(type, lowest if end is None else max(end - by * times, lowest))
+        else:
+            before, distance, least = upper, b.const(type, by * times), b.const(type, lowest + by * times)
+        return b.sub(b.select(b.icmp(less, before, least), least, before), distance)
+
+    def at(times: int) -> Any:
+        if times not in made:
+            made[times] = bound(times)
+        return made[times]
+
+    return at
+
+
 @lowers("scf.for")
 def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
-    """With ``ttg.rounds = R`` the body stands R times, each but the first under the loop's test: ``while i < n: body; if i+1 < n: body; …``.
+    """A loop runs as often as Python's ``range``, also where its last count plus the step passes the type's limits. Where that can't be, the test
+    stands before the body; elsewhere before the first round, and then after each (see ``_bounds``). A step that is known at run time, and
+    not positive then, gives no round.
+
+    With ``ttg.rounds = R`` the body stands R times, each but the first under the loop's test: ``if i + 1 < n: body …``.
     Leaving the loop from its middle would be shorter, but targets that need structured branches then move what is carried."""
     b, node = ctx.b, ctx.node
     lower, upper, step = (ctx.scalar(v) for v in node.operands[:3])
     initial = [ctx.get(v) for v in node.operands[3:]]
     region = node.regions[0]
-    less = "ult" if "unsignedCmp" in op.attributes else "slt"
+    unsigned = "unsignedCmp" in op.attributes
+    less = "ult" if unsigned else "slt"
     vectors = narrow_vectors(b, flatten(initial)) if ctx.hooks.carries_vectors else {}
     first = pack_carried(b, flatten(initial), vectors)
-    stride = int(b.constant_of(step) or 0)
-    rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and 0 < stride < 1 << 28 else 1
+    stride, end = b.constant_of(step), b.constant_of(upper)
+    rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and stride is not None else 1
+    ends_low = end is not None and stride is not None and 0 <= end and 0 < stride and end + stride < 1 << lower.type.width - 1
+    tested_first = rounds == 1 and (stride == 1 or ends_low)
+    bound = _bounds(b, upper, step, unsigned)
+    bounds = [] if tested_first else [bound(1 + i) for i in range(rounds)]
+    runs = None if tested_first else b.icmp(less, lower, upper)
+    if stride is None:
+        runs = b.and_(runs, b.icmp("ne" if unsigned else "sgt", step, b.const(step.type, 0)))
     header = b.block([lower.type, *(v.type for v in first)])
-    body = b.block(after=header)
-    b.br(header, [lower, *first])
+    body = b.block(after=header) if tested_first else header
+    after = b.block([] if tested_first else [v.type for v in first], after=body)
+    if tested_first:
+        b.br(header, [lower, *first])
+    else:
+        b.cond_br(runs, header, after, [lower, *first], first)
     b.set_block(header)
     induction, *arguments = header.arguments
-    compare = b.icmp(less, induction, upper)
+    if tested_first:
+        b.cond_br(b.icmp(less, induction, upper), body, after)
+        b.set_block(body)
 
     def one(number: Any, carried: Sequence[Any]) -> list[Any]:
         _bind(ctx, region.args, [[number], *unflatten(unpack_carried(b, carried, vectors), initial)])
@@ -155,27 +200,24 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
         b.loc = op.location
         return pack_carried(b, flatten(yielded), vectors)
 
-    def rest(number: Any, carried: list[Any], left: int) -> list[Any]:
-        if not left:
+    def rest(number: Any, carried: list[Any], done: int) -> list[Any]:
+        if done == rounds:
             return carried
+        more = b.icmp(less, induction, bounds[done - 1])
         number = b.add(number, step)
         # a value that nobody asks for after the loop needs none where the loop ends: what alternates is seen to be the same in each turn
         ended = [x if next(iter(r.uses), None) is not None else [b.undef(v.type) for v in flatten([x])]
                  for r, x in zip(op.results, unflatten(unpack_carried(b, carried, vectors), initial), strict=True)]
         unwanted = pack_carried(b, flatten(ended), vectors)
-        return b.if_then_else(b.icmp(less, number, upper), lambda: rest(number, one(number, carried), left - 1), lambda: unwanted)
+        return b.if_then_else(more, lambda: rest(number, one(number, carried), done + 1), lambda: unwanted)
 
-    b.set_block(body)
-    carried = rest(induction, one(induction, arguments), rounds - 1)
-    if rounds > 1:  # beyond the end whichever round was the last, without a wrap that one by one would not have
-        most = (1 << lower.type.width - 1) - 1 - rounds * stride
-        number = b.add(b.select(b.icmp("slt", induction, limit := b.const(lower.type, most)), induction, limit), b.const(lower.type, rounds * stride))
+    carried = rest(induction, one(induction, arguments), 1)
+    following = b.add(induction, step if rounds == 1 else b.const(lower.type, rounds * int(stride)))
+    if tested_first:
+        b.br(header, [following, *carried])
     else:
-        number = b.add(induction, step)
-    b.br(header, [number, *carried])
-    after = b.block()
-    b.set_block(header)
-    b.cond_br(compare, body, after)
+        b.cond_br(b.icmp(less, induction, bounds[-1]), header, after, [following, *carried], carried)
+        arguments = list(after.arguments)
     b.set_block(after)
     return unflatten(unpack_carried(b, arguments, vectors), initial)
 

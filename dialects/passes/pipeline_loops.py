@@ -32,6 +32,7 @@ and ``ttg.rounds = 2``: the lowering writes the body twice, so that the slot is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.dialects import ttg
@@ -92,6 +93,8 @@ class Emitter:
         return ir.Operation.create(name, results=results, operands=operands, attributes=attributes or {}, loc=self.location, ip=self.ip)
 
     def integer(self, type_: Any, value: int) -> Any:
+        """A constant, modulo the type's range."""
+        value = (value + (1 << type_.width - 1)) % (1 << type_.width) - (1 << type_.width - 1)
         result = self.op("arith.constant", [type_], [], {"value": ir.IntegerAttr.get(type_, value)}).result
         self.known[result] = value
         return result
@@ -200,6 +203,7 @@ class Expander:
                 before.known[v] = number
         lower, upper, step = loop.operands[:3]
         trips = trip_count(self.function, loop)
+        bound = self._bounds(before, upper, step)
         self._allocate(before, self.copies)
         ahead_values: dict[int, list[Any]] = {}
         prefetched: list[Any] = []
@@ -209,8 +213,7 @@ class Expander:
             for d in range(distance):
                 mapping = {loop.regions[0].args[0]: self._advanced(before, lower, step, d)}
                 mapping.update({loop.regions[0].args[1 + i]: v for i, v in now.items()})
-                exists = None if trips is not None and trips > d else \
-                    before.compare(SLT, lower, self._advanced(before, upper, step, -d))
+                exists = None if trips is not None and trips > d else before.compare(SLT, lower, bound(d))
                 ahead = Ahead(self.function, loop, before, mapping, exists)
                 if self.copies and distance == plan.distance:
                     for group in plan.groups:
@@ -222,7 +225,7 @@ class Expander:
                 now = {i: ahead.value(loop.regions[0].ops[-1].operands[i]) for i in carried}
             ahead_values[distance] = [now[i] for i in carried]
         strides = {distance: before.binary("arith.muli", before.integer(step.type, distance), step) for distance in self.carried_by}
-        bounds = {distance: before.binary("arith.subi", upper, strides[distance]) for distance in self.carried_by}
+        bounds = {distance: bound(distance) for distance in self.carried_by}
         if tiles:  # buffers that were read before the loop may lie where these do: they are made as late as that
             self._allocate(before, plan.staged)
             self._store(before, tiles[0], before.integer(self.i32, 0))
@@ -233,11 +236,39 @@ class Expander:
         return self._rebuild(extra, strides, bounds, rotating)
 
     def _advanced(self, emitter: Emitter, value: Any, step: Any, times: int) -> Any:
-        """``value + times · step``."""
+        """``value + times · step``, modulo the type's range."""
         if times == 0:
             return value
-        stride = emitter.binary("arith.muli", emitter.integer(step.type, abs(times)), step)
-        return emitter.binary("arith.addi" if times > 0 else "arith.subi", value, stride)
+        return emitter.binary("arith.addi", value, emitter.binary("arith.muli", emitter.integer(step.type, times), step))
+
+    def _bounds(self, emitter: Emitter, upper: Any, step: Any) -> Callable[[int], Any]:
+        """A function of d: below which number iterations have one d steps on. That is ``upper - d · step``, held at the type's lowest number;
+        that number itself where the step turns out not to be positive, and there is no iteration."""
+        type_ = step.type
+        lowest = -1 << type_.width - 1
+        end, by = emitter.known.get(upper), emitter.known.get(step)
+        made: dict[int, Any] = {0: upper}
+        if by is None:
+            positive = emitter.compare(SLT, emitter.integer(type_, 0), step)
+            made[0] = emitter.op("arith.select", [type_], [positive, upper, emitter.integer(type_, lowest)]).result
+
+        def bound(times: int) -> Any:
+            if by is None:  # as far below as one step from the bound before it
+                before, least = at(times - 1), emitter.op("arith.addi", [type_], [step, emitter.integer(type_, lowest)]).result
+                distance = step
+            elif end is not None or by * times >> type_.width:  # known, or beyond the lowest number whatever the end is
+                return emitter.integer(type_, lowest if end is None else max(end - by * times, lowest))
+            else:
+                before, distance, least = upper, emitter.integer(type_, by * times), emitter.integer(type_, lowest + by * times)
+            held = emitter.op("arith.maxsi", [type_], [before, least]).result
+            return emitter.op("arith.subi", [type_], [held, distance]).result
+
+        def at(times: int) -> Any:
+            if times not in made:
+                made[times] = bound(times)
+            return made[times]
+
+        return at
 
     def _allocate(self, emitter: Emitter, loads: list[PipelinedLoad]) -> None:
         for c in loads:

@@ -3,7 +3,8 @@
     for %i = %lo to %hi step %s          for %i = %lo to %mid step n·%s: n copies of the body, at %i, %i + %s, …
       body(%i)                     →     for %i = %mid to %hi step %s: body(%i)
 
-with ``%mid = %lo + c · %s``, c the number of iterations rounded down to a multiple of n. Iterations come in the order that they had, so
+with ``%mid = %lo + c · %s``, c the number of iterations rounded down to a multiple of n; ``%hi`` where these are all, so that nothing passes the
+type's limits. Steps of which n are beyond these are left as they are. Iterations come in the order that they had, so
 values stay bit for bit. Bounds may be known or not; a loop that is known not to run is not made.
 """
 
@@ -16,7 +17,7 @@ from tilewright.dialects.analysis.structure import attribute_names
 from tilewright.dialects.pipeline import PassContext
 
 FACTOR, STAGES = "tt.loop_unroll_factor", "tt.num_stages"
-_SGT = 4
+_EQ, _SGT, _ULT = 0, 4, 6
 
 
 def run(module: Any, ctx: PassContext) -> None:
@@ -33,7 +34,7 @@ def run(module: Any, ctx: PassContext) -> None:
     for loop in found:  # inner loops first, so that they are copied unrolled
         factor = int(ir.IntegerAttr(loop.attributes[FACTOR]).value)
         del loop.attributes[FACTOR]
-        if factor > 1:
+        if factor > 1 and (_constant(loop.operands[2]) or 1) * factor < 1 << loop.operands[2].type.width - 1:
             _Unroller(loop, factor).run()
 
 
@@ -74,7 +75,7 @@ class _Unroller:
             rounds = count // self.factor
             if not rounds:
                 return
-            middle = self.number(low + rounds * self.factor * step)
+            middle = self.number(min(low + rounds * self.factor * step, high))
         else:
             middle = self.middle()
         results = self.rounds(middle)
@@ -91,15 +92,24 @@ class _Unroller:
 
     def middle(self) -> Any:
         """Where the rounds end. The distance of the bounds is exact as an unsigned number, however far they lie apart."""
-        i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
+        i1, type = ir.IntegerType.get_signless(1), self.type
         zero, one = self.number(0), self.number(1)
-        runs = self.op("arith.cmpi", i1, self.high, self.low, predicate=ir.IntegerAttr.get(i64, _SGT))
-        last = self.op("arith.subi", self.type, self.op("arith.subi", self.type, self.high, self.low), one)
-        count = self.op("arith.addi", self.type, self.op("arith.divui", self.type, last, self.step), one)
-        count = self.op("arith.select", self.type, runs, count, zero)
+
+        def compare(predicate: int, a: Any, b: Any) -> Any:
+            return self.op("arith.cmpi", i1, a, b, predicate=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate))
+
+        runs = compare(_SGT, self.high, self.low)
+        if _constant(self.step) is None:  # n steps have to be a number of the type, and above 0
+            few = self.op("arith.subi", type, self.step, one)
+            runs = self.op("arith.andi", i1, runs, compare(_ULT, few, self.number(((1 << type.width - 1) - 1) // self.factor)))
+        last = self.op("arith.subi", type, self.op("arith.subi", type, self.high, self.low), one)
+        count = self.op("arith.addi", type, self.op("arith.divui", type, last, self.op("arith.select", type, runs, self.step, one)), one)
+        count = self.op("arith.select", type, runs, count, zero)
         factor = self.number(self.factor)
-        whole = self.op("arith.muli", self.type, self.op("arith.divui", self.type, count, factor), factor)
-        return self.op("arith.addi", self.type, self.low, self.op("arith.muli", self.type, whole, self.step))
+        whole = self.op("arith.muli", type, self.op("arith.divui", type, count, factor), factor)
+        middle = self.op("arith.addi", type, self.low, self.op("arith.muli", type, whole, self.step))
+        all_of_them = self.op("arith.andi", i1, runs, compare(_EQ, whole, count))
+        return self.op("arith.select", type, all_of_them, self.high, middle)
 
     def rounds(self, middle: Any) -> list[Any]:
         """The loop of whole rounds; its results."""

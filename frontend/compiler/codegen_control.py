@@ -185,10 +185,6 @@ class ControlGenerator(StatementGenerator):
         s = self.semantic
         start, end, step, down, counter = self.range_bounds(loop)
         wide = t.int64 if counter.is_uint32() else counter  # scf.for compares as signed
-        low, high = (end, start) if down else (start, end)
-        if low.const is not None and high.const is not None and step.const is not None and wide.is_int32():
-            past = low.const + max(0, -(-(high.const - low.const) // step.const)) * step.const
-            wide = t.int64 if past > wide.get_int_max_value() else wide  # the count after the last iteration would wrap, and go on
         start, end, step = (s.cast(b, wide) for b in (start, end, step))
         if step.const is None and getattr(self.builder.options, "debug", False):
             s.device_assert(s.greater_than(step, 0), "the step of a loop, known at run time, is positive")

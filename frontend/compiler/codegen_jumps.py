@@ -299,6 +299,8 @@ class JumpGenerator(ControlGenerator):
         s, scope = self.semantic, self.frame.scope
         start, end, step, down, counter = bounds
         target = node.target.id  # type: ignore[attr-defined]
+        if step.const is None:  # a step that turns out not to be positive gives no round
+            start = s.where(s.greater_than(step, 0), start, end)
         scope[COUNTER] = tensor(start.handle, start.type)
 
         def test() -> tensor:
@@ -310,7 +312,12 @@ class JumpGenerator(ControlGenerator):
             here = self.frame.scope[COUNTER]
             self.frame.scope[target] = s.cast(here, counter)
             self.run_body(node)
-            self.frame.scope[COUNTER] = s.sub(here, step, False) if down else s.add(here, step, False)
+            following = s.sub(here, step, False) if down else s.add(here, step, False)
+            if step.const != 1:  # `end` where the next count would pass the type's limits: the distance is exact as an unsigned number
+                unsigned = core.uint64 if start.type.primitive_bitwidth == 64 else core.uint32
+                left = s.cast(s.sub(here, end, False) if down else s.sub(end, here, False), unsigned)
+                following = s.where(s.greater_than(left, s.cast(step, unsigned)), following, end)
+            self.frame.scope[COUNTER] = following
 
         self._while(node, {target, COUNTER}, test, body, target)
         del scope[COUNTER]

@@ -3,6 +3,7 @@ that step's sum. A tile whose next value depends on it element by element lives 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.dialects._mlir import ir
@@ -93,6 +94,30 @@ def _in_place(argument: Any, value: Any, end: Any, position: int) -> bool:
     return is_lanewise(maker.name) and _only_reaches(argument, end, position)
 
 
+def _as_range(b: Any, lower: Any, upper: Any, step: Any, inits: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+    """``b.for_``, as often as Python's range where the last count plus the step passes the type's limits: counting in i64, and what counts in i64
+    by the number of rounds. A step that turns out not to be positive gives no round."""
+    type = lower.type
+    stride, end = _integer(step), _integer(upper)
+    if stride is not None and (stride == 1 or (end is not None and end + stride < 1 << type.width - 1)):
+        return b.for_(lower, upper, step, inits, body)
+    if stride is None:
+        upper = b.select(b.cmpi("sgt", step, b.const(type, 0)), upper, lower)
+    if type.width < 64:
+        bounds = (b.cast_int(v, b.i64) for v in (lower, upper, step))
+        return b.for_(*bounds, inits, lambda count, args: body(b.cast_int(count, type), args))
+    one = b.const(type, 1)
+    runs = b.cmpi("slt", lower, upper)
+    before_last = b.bin("arith.divui", b.bin("arith.subi", b.bin("arith.subi", upper, lower), one), b.select(runs, step, one))
+    rounds = b.select(runs, b.add(before_last, one), b.const(type, 0))
+    return b.for_(b.const(type, 0), rounds, one, inits, lambda number, args: body(b.add(lower, b.mul(number, step)), args))
+
+
+def _integer(value: Any) -> int | None:
+    owner = getattr(value.owner, "operation", value.owner)
+    return int(ir.IntegerAttr(owner.attributes["value"]).value) if getattr(owner, "name", "") == "arith.constant" else None
+
+
 @lowers("scf.for")
 def for_(lo: TileLowering, op: Any) -> list[Any]:
     b = lo.b
@@ -175,7 +200,7 @@ def for_(lo: TileLowering, op: Any) -> list[Any]:
         lo.arena.top = inner
         return out
 
-    results = b.for_(lo.scalar(lower), lo.scalar(upper), lo.scalar(step), carried, body)
+    results = _as_range(b, lo.scalar(lower), lo.scalar(upper), lo.scalar(step), carried, body)
     out, at = [], 0
     for kind, start in zip(kinds, starts):
         if kind == "place":

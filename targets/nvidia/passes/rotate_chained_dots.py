@@ -14,27 +14,34 @@ After, the product of round i is issued in round i+1, after the first one there,
 (Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", section 3.2.) What reads o stands as late
 as it may in the round, and the casts that make p stand last: warp_consumers.py waits for the product in between.
 
-Two warp groups take turns to issue their two products, so that one computes its softmax while the other's products run: where the first
-product is at least as deep as _DEEP, since softmax takes longer than the products of fewer, and who waits for its turn only loses time.
+Two warp groups take turns. Where the first product is at least as deep as _DEEP, to issue their two products, so that one computes its
+softmax while the other's products run. Where it is half as deep, products and exponentials take equally long, and the groups come to do
+the same at the same time if nothing keeps them apart: there they take turns at the exponentials, which are marked for
+warp_consumers.py. Who has them lets the other begin when about half of them are made.
 
 The load of v moves with its product, so that its stage of shared memory is in use no longer than the product needs it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
+from tilewright.dialects.encodings import ints
 from tilewright.dialects.errors import VariantNeeded
+from tilewright.dialects.passes.pipeline_schedule import constant
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.warp_registers import OTHERS, fewest_rows, loaded_words, tiles_in_use
-from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS
+from tilewright.targets.nvidia.passes.warp_rings import DOT, EXPONENTIALS, TURN, VIEWS
 
 _MOST_REGISTERS, _ALL_REGISTERS = 232, 255  # of a consumer's thread where two blocks share the registers, and of any
 _DEEP = 128
+_WIDE = 128  # columns of a tile whose exponentials are worth a turn
+_EXPONENTIALS = frozenset(("math.exp2", "math.exp"))
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 
 
@@ -148,6 +155,35 @@ def _depth(dot: Node) -> int:
     return int(ttg.MemDescType(type_).shape[0])
 
 
+def summed_exponentials(function: Function, loop: Node, first: Node, last: Node) -> Node | None:
+    """The exponentials of the round from which the second product's operand comes, if warp groups are to take turns at them.
+
+    They do where the first product is half of _DEEP deep and the tile at least _WIDE wide (measured), and where the round adds up their
+    rows: the sums of parts of them, which are made anyhow, tell how far they are.
+    """
+    body = loop.regions[0]
+    if 2 * _depth(first) != _DEEP:
+        return None
+    tiles = [n for n in body.ops if n.name in _EXPONENTIALS and len(type_info(n.results[0].type).shape or ()) == 2]
+    if len(tiles) != 1:
+        return None
+    made = tiles[0].results[0]
+    info, scores = type_info(made.type), type_info(first.results[0].type)
+    if not isinstance(info.encoding, ttg.MmaEncoding) or ints(info.encoding.params[1])[1] > 1:
+        return None  # warps would meet to add up a row
+    if info.shape != scores.shape or info.encoding != scores.encoding or (info.kind, info.bits) != ("float", 32) or info.shape[1] < _WIDE:
+        return None
+    if not _reaches(function, body, last.operands[:1], made) or not any(_adds_rows(user) for user, _ in function.uses(made)):
+        return None
+    return tiles[0]
+
+
+def _adds_rows(node: Node) -> bool:
+    """Whether this is the sum of each row of a tile."""
+    return node.name == "tt.reduce" and len(node.operands) == 1 and node.int_attr("axis") == 1 \
+        and [n.name for n in node.regions[0].ops[:-1]] == ["arith.addf"]
+
+
 class Rotation:
     """Rewrites one loop."""
 
@@ -172,9 +208,11 @@ class Rotation:
         self.rest = self._ordered([n for n in self.body.ops[:-1] if id(n) not in ids])
         self.first = next(n for n in self.rest if n.name == DOT)
         self.takes_turns = _depth(self.first) >= _DEEP
+        alone = None if self.takes_turns else summed_exponentials(function, loop, self.first, last)
+        self.alone = {} if alone is None else {id(alone): EXPONENTIALS}
 
     def _turn(self, node: Node, which: str) -> dict[int, str]:
-        return {id(node): which} if self.takes_turns else {}
+        return {id(node): which} if self.takes_turns else self.alone
 
     def _ordered(self, rest: list[Node]) -> list[Node]:
         """First what does not read the carried product, then what does, then the casts of what crosses."""
@@ -214,7 +252,7 @@ class Rotation:
         ip = ir.InsertionPoint(then)
         mapping = dict(zip(self.body.args, [lower, *inits]))
         self._copy(self.rest, mapping, ip, self._turn(self.first, "whole"))
-        second = op("arith.addi", [lower.type], [lower, step], ip).result
+        second = self._second(lower, upper, step, op, ip)
         carried = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         crossing = [mapping.get(v, v) for v in self.crossing]
 
@@ -230,7 +268,7 @@ class Rotation:
         at = self.rest.index(self.first) + 1
         self._copy(self.rest[:at], mapping, inside, self._turn(self.first, "begin"))
         mapping[self.body.args[1 + self.slot]] = self._copy(self.moved, previous, inside, self._turn(self.last, "end"))
-        self._copy(self.rest[at:], mapping, inside)
+        self._copy(self.rest[at:], mapping, inside, self.alone)
         following = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         op("scf.yield", [], [*following, *(mapping.get(v, v) for v in self.crossing)], inside)
 
@@ -244,6 +282,16 @@ class Rotation:
             old.replace_all_uses_with(result)
         loop.op.erase()
         return new
+
+    def _second(self, lower: Any, upper: Any, step: Any, op: Callable[..., Any], ip: Any) -> Any:
+        """Where the other rounds begin: ``lower + step``, or ``upper`` where that would pass the type's limits."""
+        second = op("arith.addi", [lower.type], [lower, step], ip).result
+        if constant(self.function, step) == 1:
+            return second
+        ult = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 6)  # lower is below upper: their distance is exact as an unsigned number
+        distance = op("arith.subi", [lower.type], [upper, lower], ip).result
+        more = op("arith.cmpi", [ir.IntegerType.get_signless(1)], [step, distance], ip, {"predicate": ult}).result
+        return op("arith.select", [lower.type], [more, second, upper], ip).result
 
     @staticmethod
     def _copy(nodes: list[Node], mapping: dict[Any, Any], ip: Any, turns: dict[int, str] | None = None) -> Any:
