@@ -64,10 +64,10 @@ def _write_tensor(module: Any, after_error: Any) -> Any:
     one = w.room(1)
     w.store(obj, one)
 
-    def number(name: str) -> Any:
+    def number(name: str, convert: str) -> Any:
         made = w.call("PyObject_VectorcallMethod", s(name), one, 1, 0)
         w.unless(w.b.icmp_signed("!=", made, w.word(0)), failed)
-        value = w.call("PyLong_AsUnsignedLongLong", made)
+        value = w.call(convert, made)
         w.call("Py_DecRef", made)
         bad, good = w.block("bad"), w.block("good")
         w.b.cbranch(w.is_(value, -1), bad, good)
@@ -76,7 +76,7 @@ def _write_tensor(module: Any, after_error: Any) -> Any:
         w.b.position_at_end(good)
         return value
 
-    address = number("data_ptr")
+    address = number("data_ptr", "PyLong_AsUnsignedLongLong")
     w.unless(w.b.icmp_signed("!=", address, w.word(0)), elsewhere)
     w.store(address, address_at)
     dtype = w.call("PyObject_GetAttr", obj, s("dtype"))
@@ -86,7 +86,7 @@ def _write_tensor(module: Any, after_error: Any) -> Any:
     w.store(0, device_at)
     end = w.block("end")
     w.unless(w.b.icmp_signed("!=", several, w.word(0)), end)
-    w.store(number("get_device"), device_at)
+    w.store(number("get_device", "PyLong_AsLongLong"), device_at)  # -1 of the host's
     w.b.branch(end)
     w.b.position_at_end(end)
     w.b.ret(w.word(OK))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 # ------------------------------------------------------------------------------------------------------------ tables of words
-API = """PyObject_GetAttr PyObject_SetAttr PyObject_Vectorcall PyObject_VectorcallMethod PyLong_AsLongLongAndOverflow PyLong_AsUnsignedLongLong PyLong_FromLongLong
+API = """PyObject_GetAttr PyObject_SetAttr PyObject_Vectorcall PyObject_VectorcallMethod PyLong_AsLongLongAndOverflow PyLong_AsUnsignedLongLong PyLong_AsLongLong PyLong_FromLongLong
 PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_ExceptionMatches PyDict_GetItem PyBytes_FromStringAndSize PyBytes_AsString PyBytes_Size PyList_Size PyList_GetItem
 PyTuple_Size PyTuple_GetItem Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread PyCallable_Check PyObject_RichCompareBool PyObject_IsTrue""".split()
 

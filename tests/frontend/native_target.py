@@ -27,12 +27,12 @@ class NativeDriver(fake_target.FakeDriver):
         self.during: Any = None
         self.on_failure: Any = None
         self.function: int | None = None
-        self.plans = plans
+        self.plans, self.devices = plans, 1
         self.kept: dict[Any, bytes] = {}
         self._keep: list[Any] = []
 
     def device_count(self) -> int:
-        return 1
+        return self.devices
 
     def make_launcher(self, signature: Any, metadata: Any) -> Any:
         python = super().make_launcher(signature, metadata)

@@ -157,6 +157,7 @@ def test_unusual_arguments(fake, change):
 
 def test_grids(fake):
     kernel, calls = make(), []
+    fake.driver.devices = 2  # each tensor is asked where it lies
 
     def count(meta):
         calls.append(dict(meta))
@@ -456,4 +457,5 @@ def test_objects_that_refer_to_anything_outside_are_refused():
         native_machine.text_of(machine.emit_object(llvm.parse_assembly("declare void @g() define void @f() { call void @g() ret void }")), "f")
     with pytest.raises(ValueError, match="no h"):
         native_machine.text_of(machine.emit_object(llvm.parse_assembly("define void @f() { ret void }")), "h")
-    assert all(len(native_machine.make(kind)) > 1000 for kind in ("x86_64", "aarch64"))
+    others = [kind for kind in ("x86_64", "aarch64") if kind != native_machine.platform.machine()]
+    assert all(len(native_machine.make(kind)) > 1000 for kind in others)  # which looks, too

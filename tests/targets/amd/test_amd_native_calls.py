@@ -4,12 +4,17 @@ import ctypes
 import random
 import struct
 
+import numpy as np
 import pytest
 from hip_stand_in import HipStandIn
 from native_calls import perform
 
+import tilewright as triton
+import tilewright.language as tl
 from tilewright.dialects.errors import ArgumentError
-from tilewright.targets import kernel_arguments
+from tilewright.runtime import launch_target, native_machine
+from tilewright.runtime.driver import _drivers, set_driver
+from tilewright.targets import kernel_arguments, registry
 from tilewright.targets.amd.driver import AmdDriver, HipError
 from tilewright.targets.protocol import NeedsVariant
 
@@ -77,3 +82,40 @@ def test_failures_mean_what_they_mean_to_the_launcher():
 
 def test_kernels_that_report_are_launched_by_python():
     assert getattr(AmdDriver(NativeHip()).make_launcher(["i32"], {**META, "reports": []}), "native", None) is None
+
+
+@triton.jit
+def scaled_sums(x, y, stride, n, scale, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(y + row, tl.sum(tl.load(x + row * stride + i, mask=i < n, other=0.0), 0) * scale)
+
+
+@pytest.mark.skipif(not native_machine.usable(), reason="this Python or system has no machine code of its own")
+def test_a_kernel_launched_by_machine_code(monkeypatch):
+    torch = pytest.importorskip("torch")
+    hip, selection, saved = NativeHip(), registry.parse("amd:gfx942"), dict(_drivers)
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "amd:gfx942")
+    monkeypatch.setattr(launch_target, "check_devices", lambda *args: None)  # arrays in host memory: the stand-in's is the host's
+    try:
+        set_driver(selection, AmdDriver(hip))
+        rng, kernel = np.random.default_rng(0), triton.JITFunction(scaled_sums.fn)
+
+        def launch(n, scale, rows):
+            x, y = torch.from_numpy(rng.standard_normal((rows, n), np.float32)), torch.full((rows,), float("nan"))
+            hip.memory[:] = [(t.data_ptr(), t.data_ptr() + 4 * t.numel()) for t in (x, y)]
+            if not hip.modules:
+                compiled = kernel.warmup(x, y, n, n, scale, BLOCK=64, grid=(rows,))
+                hip.code[compiled.asm["hsaco"]] = "gfx942", compiled.asm["amdgcn"]
+            kernel[(rows,)](x, y, n, n, scale, BLOCK=64)
+            assert np.allclose(y.numpy(), x.double().sum(1).numpy() * scale, atol=1e-4)
+
+        for _ in range(2):
+            for n in (40, 56):  # guards of the sizes are checked, and kept
+                launch(n, 0.5, 2)
+        monkeypatch.setattr(kernel, "_warm", None)  # from now on machine code alone
+        for n, scale, rows in ((40, 2.5, 2), (56, -1.0, 2), (40, 1e-3, 2)):
+            launch(n, scale, rows)
+        assert len(hip.launches) == 7
+    finally:
+        _drivers.clear()
+        _drivers.update(saved)
