@@ -3,6 +3,7 @@ group ``tilewright.targets``. Nothing shipped uses a hook that is not here (desi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -165,6 +166,13 @@ class TargetFunction:
     result: str | None = None
     pure: bool = False
     number: Callable[[Any, int], int] | None = None
+
+
+def is_pinned(tensor: Any) -> bool:
+    """Whether a torch tensor of the host lies in page-locked memory (see ``TargetPlugin.takes_pinned``). Torch is asked where it has a GPU in use already (it
+    calls AMD's "cuda" too): before, it has no such memory, and the question would start the driver, after which the process could not fork."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and bool(tensor.is_pinned())
 
 
 @dataclass(frozen=True)

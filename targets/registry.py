@@ -29,13 +29,6 @@ DLPACK_DEVICE_TYPES = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 7: "vulkan", 
 ARRAY_PROTOCOLS = {"__array_interface__": "cpu", "__cuda_array_interface__": "cuda"}
 
 
-def is_pinned(tensor: Any) -> bool:
-    """Whether a torch tensor of the host lies in page-locked memory. Torch is asked where it has a GPU in use already (it calls AMD's "cuda" too): before,
-    it has no such memory, and the question would start the driver, after which the process could not fork."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_initialized() and bool(tensor.is_pinned())
-
-
 @dataclass
 class TargetEntry:
     """One known target: its name, where it comes from, and after loading its plugin or the error that loading gave."""

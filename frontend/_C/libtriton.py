@@ -1,4 +1,4 @@
-"""What Triton's C++ module would have: two functions of settings; anything else raises RemovedNameError, an ImportError that says what to use."""
+"""What Triton's C++ module would have: two functions of settings, and ``ir`` as far as tools read kernels by it; anything else raises RemovedNameError, an ImportError that says what to use."""
 
 from __future__ import annotations
 
@@ -25,4 +25,11 @@ def get_cache_invalidating_env_vars() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ir":  # what tools need to read a module that ASTSource.make_ir made
+        from types import SimpleNamespace
+
+        from tilewright.compiler import ir_view
+
+        return SimpleNamespace(context=ir_view.Context, load_dialects=ir_view.load_dialects, module=ir_view.ModuleView, operation=ir_view.OpView,
+                               block=ir_view.BlockView, region=ir_view.RegionView, value=ir_view.ValueView)
     return native(name)

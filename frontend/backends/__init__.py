@@ -70,4 +70,8 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"{__name__}.compiler")
+    if name == "BaseBackend":
+        from tilewright.compiler.compiler import Backend as BaseBackend
+
+        return BaseBackend
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

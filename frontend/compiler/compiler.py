@@ -329,6 +329,17 @@ class Backend:
     def parse_attr(text: str) -> list[list[Any]]:
         return [["tt.divisibility", 16]] if "D" in text else []
 
+    def load_dialects(self, context: Any) -> None:
+        """Every context has the target's."""
+
+    def get_codegen_implementation(self, options: Any = None) -> dict[str, Any]:
+        """What Triton's code generator takes from a backend: nothing here."""
+        return {}
+
+    def get_module_map(self) -> dict[str, Any]:
+        """Modules of the target's that stand in for others: none."""
+        return {}
+
 
 def make_backend(target: Any) -> Backend:
     """The backend of a GPUTarget."""

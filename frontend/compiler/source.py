@@ -120,6 +120,24 @@ class ASTSource:
         with compiling(selection.gpu_target):
             return ast_to_ttir(self.fn, self, options, selection.plugin.capabilities(selection.arch))
 
+    def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
+        """The tt module for a GPUTarget as tools read one through Triton's bindings (compiler/ir_view.py). The last three are Triton's and mean nothing here. Raises
+        UnsupportedLanguageConstruct for parameters that are descriptors, of which Triton's kernels have other arguments than these, and what compiling raises."""
+        from tilewright.compiler.compiler import load_target
+        from tilewright.compiler.ir_view import ModuleView
+        from tilewright.dialects.context import mlir_context
+        from tilewright.dialects.errors import UnsupportedLanguageConstruct
+        from tilewright.targets import registry
+
+        strange = [name for name, kind in self.signature.items() if not isinstance(kind, str) or kind.startswith("tensordesc<")]
+        if strange:
+            raise UnsupportedLanguageConstruct(f"{self.name}: the parameters {', '.join(strange)} are descriptors or tuples, which are no single arguments in tt; "
+                                               "look at kernel.asm['ttir']")
+        selection = registry.select(target)
+        with mlir_context():
+            load_target(selection.plugin)
+            return ModuleView(self.make_module(selection, options))
+
 
 _FUNCTION = re.compile(r"(?:func\.func|tt\.func)\s+(?:public\s+|private\s+)?@\"?([\w$.]+)\"?\s*\(")
 _IR_NAMES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32",

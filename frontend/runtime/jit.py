@@ -32,7 +32,15 @@ from tilewright.runtime.refusals import (
     unbound,
     unfit,
 )
-from tilewright.runtime.specialize import constexpr_key, constexpr_value, describe, pinned_told_apart, shown
+from tilewright.runtime.specialize import (  # noqa: F401  (Triton has two of them here)
+    constexpr_key,
+    constexpr_value,
+    describe,
+    mangle_type,
+    native_specialize_impl,
+    pinned_told_apart,
+    shown,
+)
 from tilewright.runtime.warm_launch import MISSING, GridArguments, called_grid, make_warm_launch, normalise_grid
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language.const import constexpr
 from tilewright.runtime.arguments import TensorWrapper
-from tilewright.targets.registry import is_pinned
+from tilewright.targets.protocol import is_pinned
 
 ALIGNMENT = 16
 
@@ -406,6 +406,21 @@ def _from_interface(interface: Any, protocol: str, dtype: Any) -> tuple[str, str
             raise ArgumentError(f"elements of type {typestr} are not known to kernels; known are {', '.join(sorted(set(_TYPESTR.values())))}")
         name = element_name(dtype)
     return name, ARRAY_PROTOCOLS[protocol], interface["data"][0] or 0
+
+
+def native_specialize_impl(backend: Any, arg: Any, is_const: bool, specialize_value: bool, align: bool) -> tuple[Any, Any]:
+    """(type, "D" where the value or address is known to be a multiple of 16, else "") of a launch argument, for tools that call Triton's function of this name.
+    ``backend`` means nothing here. Of a constexpr: ("constexpr", its value)."""
+    facts = describe(arg, (ONE if specialize_value else 0) | (ALIGN if align else 0))
+    if facts.type == CONSTEXPR:
+        return CONSTEXPR, facts.constants.get(())
+    kind = "*k" + facts.type[1:] if is_const and isinstance(facts.type, str) and facts.type.startswith("*") else facts.type
+    return kind, "D" if facts.attrs.get(()) else ""
+
+
+def mangle_type(arg: Any, specialize: bool = False) -> Any:
+    """The signature's type of a launch argument; with ``specialize`` 1 is "constexpr"."""
+    return native_specialize_impl(None, arg, False, specialize, True)[0]
 
 
 def pinned_told_apart(key: tuple[Any, ...], arguments: Iterable[Any]) -> bool:

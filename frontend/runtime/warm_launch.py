@@ -21,7 +21,7 @@ from typing import Any
 
 from tilewright.runtime.errors import ArgumentError, GridAttributeError, GridError
 from tilewright.runtime.specialize import ALIGN, FAST, constexpr_key, is_torch_tensor, shown
-from tilewright.targets.registry import is_pinned
+from tilewright.targets.protocol import is_pinned
 
 
 class _Missing:

@@ -177,7 +177,7 @@ def test_what_torch_compile_copies_of_a_users_kernel():
         scope = {}
         exec(f"import triton\\nimport triton.language as tl\\nX: {kind.__module__}.{kind.__name__} = tl.constexpr(3)", scope)
         try:
-            __import__("triton")._C.libtriton.ir.context()
+            __import__("triton")._C.libtriton.passes.ttir
         except ImportError as e:
             print(scope["X"].value, type(e).__name__)
     """)
