@@ -50,15 +50,16 @@ def _by_lane(each: Array, shape: tuple[int, ...], mask: Array | None, where: Arr
 
 @dataclass(eq=False)
 class _Store:
-    """A store that may be in flight, a row for each lane."""
+    """A store that may be in flight: ``number``, of each of ``waves`` (of the batch), says until when. ``cells`` and ``stamp`` have a row a lane."""
 
     shadow: Shadow
     granule: int
-    cells: Array
-    wave: Array  # within the batch
+    cells: Array | slice
     stamp: Array
+    waves: Array
     number: Array
     stream: tuple[str, str]
+    lanes: Callable[[], Array]  # which of ``waves`` each lane is of
 
 
 LOADS = ("vm", "mem")  # what counts on vmcnt
@@ -116,15 +117,11 @@ class GlobalRaces(RaceLog):
         if self.fences:
             if self.machine.waits.current[0] is not w.ins:
                 raise RuntimeError(f"{w.ins.text}: waits.issue has to come before memory.store")
-            ids = np.broadcast_to(w.wave_ids[:, None], shape)
-            ids = ids.reshape(-1) if mask is None else ids[mask]
-            ids = ids if where is None else ids[where]
-            stream = self.machine.waits.current[1]
-            if isinstance(cells, slice):
-                cells = np.arange(cells.start, cells.stop).reshape(len(offsets), -1)
-            self._open.append(_Store(shadow, shadow.granule, cells, ids, stamp[:, 0], self.machine.waits.issued(stream)[ids], stream))
+            ids, stream, kept = np.asarray(w.wave_ids), self.machine.waits.current[1], None if mask is None else mask.copy()
+            self._open.append(_Store(shadow, shadow.granule, cells, stamp[:, 0], ids, self.machine.waits.issued(stream)[ids], stream,
+                                     lambda: _by_lane(np.arange(len(ids)), shape, kept, where)[:, 0]))
             if len(self._open) > 64:
-                self._open = [s for s in self._open if (s.number > self.machine.waits.proven(s.stream)[s.wave]).any()]
+                self._open = [s for s in self._open if (s.number > self.machine.waits.proven(s.stream)[s.waves]).any()]
         return shadow, cells, stamp, differs
 
     def written(self, given: tuple[Shadow, Array | slice, Array, Callable[[], Array]]) -> None:
@@ -158,8 +155,7 @@ class GlobalRaces(RaceLog):
                 self.views.empty(w.ins, wave)
             return
         self.clock = self.clock.copy()  # as in atomic
-        self._hold_back(ids, True)
-        for batch_wave in ids.tolist():
+        for batch_wave in ids.tolist():  # (the wave's own stores come to the cache before)
             wave = self.first + batch_wave
             self.known[wave, wave] = self.clock[wave]
             self.views.write_back(w.ins, wave, int(self.machine.waits.issued(LOADS)[batch_wave]))
@@ -185,21 +181,27 @@ class GlobalRaces(RaceLog):
         """Stores of these waves (of the batch) that are in flight happen after what comes now: they get the clock that follows. ``seen``: their own
         work-groups see them nevertheless."""
         left = []
+        asked = np.zeros(self.machine.batch.waves, bool)
+        asked[waves] = True
         for store in self._open:
-            late = store.number > self.machine.waits.proven(store.stream)[store.wave]
+            late = store.number > self.machine.waits.proven(store.stream)[store.waves]
             if not late.any():
                 continue
             left.append(store)
-            rows = np.flatnonzero(late & np.isin(store.wave, waves))
-            if not len(rows):
+            late &= asked[store.waves]
+            if not late.any():
                 continue
+            lanes = store.lanes()
+            rows = np.flatnonzero(late[lanes])
             shadow = store.shadow
+            if isinstance(store.cells, slice):
+                store.cells = np.arange(store.cells.start, store.cells.stop).reshape(len(store.stamp), -1)
             if store.granule != shadow.granule:
                 factor = store.granule // shadow.granule
                 store.cells = (store.cells[:, :, None] * factor + np.arange(factor)).reshape(len(store.cells), -1)
                 store.granule = shadow.granule
             old = store.stamp[rows]
-            new = (self.clock[self.first + store.wave[rows]] + 1) << CLOCK | old & ((1 << int(CLOCK)) - 1) | (LATE if seen else np.int64(0))
+            new = (self.clock[self.first + store.waves[lanes[rows]]] + 1) << CLOCK | old & ((1 << int(CLOCK)) - 1) | (LATE if seen else np.int64(0))
             cells = store.cells[rows]
             mine = shadow.writes[cells] == old[:, None]
             shadow.writes[cells[mine]] = np.broadcast_to(new[:, None], cells.shape)[mine]
