@@ -169,8 +169,8 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     less = "ult" if unsigned else "slt"
     vectors = narrow_vectors(b, flatten(initial)) if ctx.hooks.carries_vectors else {}
     first = pack_carried(b, flatten(initial), vectors)
-    stride, end = b.constant_of(step), b.constant_of(upper)
-    rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and stride is not None else 1
+    stride, end = (None if (x := b.constant_of(v)) is None else int(x) for v in (step, upper))
+    rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and stride else 1
     ends_low = end is not None and stride is not None and 0 <= end and 0 < stride and end + stride < 1 << lower.type.width - 1
     tested_first = rounds == 1 and (stride == 1 or ends_low)
     bound = _bounds(b, upper, step, unsigned)
@@ -212,7 +212,7 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
         return b.if_then_else(more, lambda: rest(number, one(number, carried), done + 1), lambda: unwanted)
 
     carried = rest(induction, one(induction, arguments), 1)
-    following = b.add(induction, step if rounds == 1 else b.const(lower.type, rounds * int(stride)))
+    following = b.add(induction, step if rounds == 1 else b.const(lower.type, rounds * (stride or 0)))
     if tested_first:
         b.br(header, [following, *carried])
     else:
