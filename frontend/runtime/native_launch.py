@@ -38,8 +38,7 @@ from tilewright.runtime.native_writer import (
     VALUES,
 )
 from tilewright.runtime.specialize import ALIGN, is_torch_tensor, item_size
-from tilewright.targets.protocol import NativeCall
-from tilewright.targets.registry import is_pinned
+from tilewright.targets.protocol import NativeCall, is_pinned
 
 PLANS = 1024  # kept of one record
 TRIES = 64  # to tell of one function in vain, before it is left to Python
