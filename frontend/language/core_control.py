@@ -227,7 +227,7 @@ def _flag(what: str, value: Any) -> None:
 
 # -- loops -------------------------------------------------------------------------------------------------------------
 class range:  # noqa: A001
-    """``for i in tl.range(…)``: a run-time loop with hints. In the interpreter it counts like Python's range.
+    """``for i in tl.range(…)``: a run-time loop with hints. It runs as often as Python's range, at the limits of its type too.
 
     ``num_stages``: iterations in flight of the loads; ``loop_unroll_factor``: iterations a round (a second loop runs those that are
     left; below 2: none); ``flatten``, ``warp_specialize``, ``disallow_acc_multi_buffer``, ``disable_licm``. They are hints that change no result,
