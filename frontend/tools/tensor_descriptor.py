@@ -17,7 +17,7 @@ MAX_SIZE = 2**31 - 1
 @dataclass
 class TensorDescriptor:
     """base: the array. shape, strides: in elements, one to five dims, the last stride 1. block_shape: powers of two, a row of at least 16
-    bytes. padding: "zero" or "nan", what elements outside read as. Raises ArgumentError for what no descriptor can be.
+    bytes when it is launched. padding: "zero" or "nan", what elements outside read as. Raises ArgumentError for what no descriptor can be.
 
     As an argument of a kernel it is a ``tl.tensor_descriptor``. Its fields may be assigned (an autotuner's pre_hook sets
     ``block_shape``); they are looked at in each launch.
@@ -31,7 +31,7 @@ class TensorDescriptor:
 
     def __post_init__(self) -> None:
         if not plain_descriptor(self):
-            check(self)
+            check(self, launched=False)
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> TensorDescriptor:
@@ -58,8 +58,9 @@ def _integers(values: Any, what: str) -> list[int]:
         raise ArgumentError(f"the {what} of a descriptor is a list of integers; found {values!r}") from None
 
 
-def check(desc: Any) -> None:
-    """Raise ArgumentError, saying which rule is broken, where ``desc`` (with TensorDescriptor's fields) is no tensor descriptor."""
+def check(desc: Any, launched: bool = True) -> None:
+    """Raise ArgumentError, saying which rule is broken, where ``desc`` (with TensorDescriptor's fields) is no tensor descriptor. Rows of a block may be short until
+    it is ``launched``: programs make descriptors of blocks of one element, for which an autotuner's pre_hook sets another."""
     from tilewright.language.dtypes import str_to_ty
 
     if isinstance(desc.base, (bool, int, float, str, type(None))):
@@ -86,7 +87,7 @@ def check(desc: Any) -> None:
     for b in block:
         if b < 1 or b & (b - 1):
             raise ArgumentError(f"block dims are powers of two; found {block}")
-    if block[-1] * size < MIN_ROW_BYTES:
+    if launched and block[-1] * size < MIN_ROW_BYTES:
         raise ArgumentError(f"a row of the block has at least {MIN_ROW_BYTES} bytes; found {block[-1]} elements of {size} bytes")
     if desc.padding not in ("zero", "nan"):
         raise ArgumentError(f"padding is 'zero' or 'nan'; found {desc.padding!r}")

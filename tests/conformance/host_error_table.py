@@ -157,7 +157,6 @@ HOST = [
     ('TensorDescriptor.from_tensor(T, [7])', ArgumentError, 'block dims are powers of two; found [7]'),
     ('TensorDescriptor.from_tensor(T, [0])', ArgumentError, 'block dims are powers of two; found [0]'),
     ('TensorDescriptor.from_tensor(T, [-8])', ArgumentError, 'block dims are powers of two; found [-8]'),
-    ('TensorDescriptor.from_tensor(T, [2])', ArgumentError, 'a row of the block has at least 16 bytes; found 2 elements of 4 bytes'),
     ('TensorDescriptor.from_tensor(T, ["8"])', ArgumentError, "the block_shape of a descriptor is a list of integers; found ['8']"),
     ('TensorDescriptor.from_tensor(T, [8.0])', ArgumentError, 'the block_shape of a descriptor is a list of integers; found [8.0]'),
     ('TensorDescriptor.from_tensor(T, None)', ArgumentError, 'the block_shape of a descriptor is a list of integers; found None'),

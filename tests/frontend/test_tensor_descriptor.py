@@ -169,6 +169,16 @@ def test_what_a_launch_checks(cpu, field, value, message):
         InterpretedFunction(double)[(1,)](x, y)
 
 
+def test_a_block_of_one_element_until_the_launch(cpu):
+    """As programs that are tuned have: a pre_hook sets the block."""
+    x, y = (TensorDescriptor.from_tensor(aligned((24, 40)), [1, 1]) for _ in range(2))
+    with pytest.raises(ArgumentError, match="argument 'x' of double: a row of the block has at least 16 bytes; found 1 elements of 4 bytes"):
+        double[(1,)](x, y)
+    x.block_shape = y.block_shape = [8, 16]
+    double[(1,)](x, y)
+    np.testing.assert_array_equal(y.base[:8, :16], x.base[:8, :16] * 2)
+
+
 def test_in_a_tuple_and_through_the_compiled_kernel(cpu):
     a, b = aligned((8, 16)), aligned((8, 16), fill=np.nan)
     pair = (TensorDescriptor.from_tensor(a, [8, 16]), TensorDescriptor.from_tensor(b, [8, 16]))
