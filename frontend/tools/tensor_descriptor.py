@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.runtime.errors import ArgumentError
-from tilewright.runtime.specialize import plain_descriptor, pointer_facts
+from tilewright.runtime.specialize import element_name, plain_descriptor, pointer_facts
 
 ALIGNMENT = 16  # bytes
 MAX_RANK = 5
@@ -30,7 +30,7 @@ class TensorDescriptor:
     padding: str = field(default="zero")
 
     def __post_init__(self) -> None:
-        if not plain_descriptor(self):
+        if _traced(self.base) or not plain_descriptor(self):
             check(self, launched=False)
 
     @staticmethod
@@ -49,6 +49,11 @@ def _in_elements(stride: int, size: int) -> int:
     if stride % size:
         raise ArgumentError(f"the strides of a descriptor are whole elements; found {stride} bytes, and elements have {size}")
     return stride // size
+
+
+def _traced(base: Any) -> bool:
+    """Whether an array lies nowhere, as those with which torch traces."""
+    return type(base).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
 def _integers(values: Any, what: str) -> list[int]:
@@ -71,7 +76,10 @@ def check(desc: Any, launched: bool = True) -> None:
         raise ArgumentError(f"a descriptor has one to five dims; the shape has {rank}")
     if len(strides) != rank or len(block) != rank:
         raise ArgumentError(f"shape, strides and block_shape have one entry a dim; found {rank}, {len(strides)} and {len(block)}")
-    element, _, address = pointer_facts(desc.base)
+    if _traced(desc.base):
+        element, address = element_name(desc.base.dtype), 0
+    else:
+        element, _, address = pointer_facts(desc.base)
     size = str_to_ty(element).itemsize
     if address % ALIGNMENT:
         raise ArgumentError(f"the address of a descriptor's array is a multiple of {ALIGNMENT} bytes; {address:#x} is not")

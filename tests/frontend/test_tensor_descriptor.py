@@ -179,6 +179,17 @@ def test_a_block_of_one_element_until_the_launch(cpu):
     np.testing.assert_array_equal(y.base[:8, :16], x.base[:8, :16] * 2)
 
 
+def test_of_a_tensor_that_torch_traces_with():
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        d = TensorDescriptor.from_tensor(torch.empty(64, 64), [16, 16])
+        with pytest.raises(ArgumentError, match="last stride"):
+            TensorDescriptor.from_tensor(torch.empty(64, 64).t(), [16, 16])
+    assert d.shape == [64, 64] and d.strides == [64, 1]
+
+
 def test_in_a_tuple_and_through_the_compiled_kernel(cpu):
     a, b = aligned((8, 16)), aligned((8, 16), fill=np.nan)
     pair = (TensorDescriptor.from_tensor(a, [8, 16]), TensorDescriptor.from_tensor(b, [8, 16]))
