@@ -31,7 +31,6 @@ from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
 from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
-from tilewright.dialects.encodings import ints
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes.pipeline_schedule import constant
 from tilewright.dialects.pipeline import PassContext
@@ -155,11 +154,10 @@ def _depth(dot: Node) -> int:
     return int(ttg.MemDescType(type_).shape[0])
 
 
-def summed_exponentials(function: Function, loop: Node, first: Node, last: Node) -> Node | None:
+def long_exponentials(function: Function, loop: Node, first: Node, last: Node) -> Node | None:
     """The exponentials of the round from which the second product's operand comes, if warp groups are to take turns at them.
 
-    They do where the first product is half of _DEEP deep and the tile at least _WIDE wide (measured), and where the round adds up their
-    rows: the sums of parts of them, which are made anyhow, tell how far they are.
+    They do where the first product is half of _DEEP deep and the tile at least _WIDE wide: what was measured.
     """
     body = loop.regions[0]
     if 2 * _depth(first) != _DEEP:
@@ -169,19 +167,9 @@ def summed_exponentials(function: Function, loop: Node, first: Node, last: Node)
         return None
     made = tiles[0].results[0]
     info, scores = type_info(made.type), type_info(first.results[0].type)
-    if not isinstance(info.encoding, ttg.MmaEncoding) or ints(info.encoding.params[1])[1] > 1:
-        return None  # warps would meet to add up a row
     if info.shape != scores.shape or info.encoding != scores.encoding or (info.kind, info.bits) != ("float", 32) or info.shape[1] < _WIDE:
         return None
-    if not _reaches(function, body, last.operands[:1], made) or not any(_adds_rows(user) for user, _ in function.uses(made)):
-        return None
-    return tiles[0]
-
-
-def _adds_rows(node: Node) -> bool:
-    """Whether this is the sum of each row of a tile."""
-    return node.name == "tt.reduce" and len(node.operands) == 1 and node.int_attr("axis") == 1 \
-        and [n.name for n in node.regions[0].ops[:-1]] == ["arith.addf"]
+    return tiles[0] if _reaches(function, body, last.operands[:1], made) else None
 
 
 class Rotation:
@@ -208,7 +196,7 @@ class Rotation:
         self.rest = self._ordered([n for n in self.body.ops[:-1] if id(n) not in ids])
         self.first = next(n for n in self.rest if n.name == DOT)
         self.takes_turns = _depth(self.first) >= _DEEP
-        alone = None if self.takes_turns else summed_exponentials(function, loop, self.first, last)
+        alone = None if self.takes_turns else long_exponentials(function, loop, self.first, last)
         self.alone = {} if alone is None else {id(alone): EXPONENTIALS}
 
     def _turn(self, node: Node, which: str) -> dict[int, str]:

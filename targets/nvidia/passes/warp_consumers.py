@@ -205,10 +205,12 @@ class Consumers(Half):
             if self.store_buffers and any(n.name in _ANNOUNCE for n in (node, *node.walk())):
                 self._stores_done(complete=True)
                 self.emitter.op("ttg.barrier", [], [])
-            if self.takes_turns and TURN in node.op.attributes:
-                self._alone(node)
-            else:
-                self.clone(node)
+            alone = self.takes_turns and TURN in node.op.attributes
+            if alone:
+                self._meet(arrive=False, closed=True)
+            made = self.clone(node)
+            if alone:
+                self._meet(arrive=True, closed=True, halfway=[made.results[0]])
         for group in [h.group for h in self.held.values() if id(node) in h.left]:
             self._done(group, node)
 
@@ -236,21 +238,16 @@ class Consumers(Half):
         if self.takes_turns:
             self._meet(arrive=True, only=1)  # the first group begins
 
-    def _alone(self, node: Node) -> None:
-        """Exponentials that the other warp group's are not to run beside: it may begin with its own when about half of these are made."""
-        stages = [self.states[id(ring)][0] for ring in self.rings.rings if ring.reused and ring.depth > 1]
-        self._meet(arrive=False, fixed=stages[:1])
-        self._meet(arrive=True, after=[self.clone(node).results[0]])
-
-    def _meet(self, arrive: bool, only: int | None = None, fixed: Sequence[Any] = (), after: Sequence[Any] = ()) -> None:
-        """This warp group waits for its turn, or lets the other have it; ``fixed`` and ``after`` as the op's operands."""
+    def _meet(self, arrive: bool, only: int | None = None, closed: bool = False, halfway: Sequence[Any] = ()) -> None:
+        """This warp group waits for its turn, or lets the other have it; ``closed`` and ``halfway`` as the op's."""
         e = self.emitter
         who = "other_warp_group" if arrive else "per_warp_group"
         attributes = {"id": e.attr(TURN_BARRIER), "threads": e.attr(256), "arrive": ir.BoolAttr.get(arrive), who: ir.UnitAttr.get()}
         if only is not None:
             attributes["only"] = e.attr(only)
-        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(fixed), len(after)])
-        e.op("ttng.named_barrier", [], [*fixed, *after], attributes)
+        if closed:
+            attributes["closed"] = ir.UnitAttr.get()
+        e.op("ttng.named_barrier", [], list(halfway), attributes)
 
     def _continues(self, node: Node) -> bool:
         """Whether this product adds to the result of one in flight, which nothing else reads: they run in order."""
