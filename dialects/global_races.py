@@ -108,18 +108,23 @@ class Published:
         self._by_many = np.zeros(authors, np.int32)  # of atomics of many addresses, at any
         self._by_all = np.zeros(authors, np.int32)
 
+    def learn(self, mine: Array, addresses: Sequence[int]) -> None:
+        """Of an atomic load: nothing is published."""
+        if len(addresses) > _FEW:
+            np.maximum(mine, self._by_all, out=mine)
+            return
+        np.maximum(mine, self._by_many, out=mine)
+        for address in addresses:
+            there = self._at.get(address)
+            if there is not None:
+                np.maximum(mine, there, out=mine)
+
     def meet(self, mine: Array, addresses: Sequence[int], told: Array | None = None) -> None:
         """``mine``: int32, what the atomic's author knows, itself included; it learns in place, and what it knows then is published. ``told``: that part of it alone
         is, which learns as well (memory that is not the same for all authors before it is written back)."""
-        for vector in (mine,) if told is None else (mine, told):
-            if len(addresses) > _FEW:
-                np.maximum(vector, self._by_all, out=vector)
-                continue
-            np.maximum(vector, self._by_many, out=vector)
-            for address in addresses:
-                there = self._at.get(address)
-                if there is not None:
-                    np.maximum(vector, there, out=vector)
+        self.learn(mine, addresses)
+        if told is not None:
+            self.learn(told, addresses)
         published = mine if told is None else told
         if len(addresses) > _FEW:
             np.maximum(self._by_many, published, out=self._by_many)

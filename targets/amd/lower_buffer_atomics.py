@@ -42,7 +42,7 @@ def lower_buffer_atomic(ctx: Any, op: Any) -> list[Any]:
             out[r] = value
 
     if sem in ("release", "acq_rel"):
-        ctx.hooks.release(b, scope)
+        ctx.hooks.release(b, scope, ctx.scalar(ptr))
     each_access(ctx, op, offsets, (ptr, offsets, limit, mask), bits, act, ctx.indices.owner(ctx.layout_of(offsets)))
     if sem in ("acquire", "acq_rel"):
         ctx.hooks.acquire(b, scope)

@@ -230,16 +230,29 @@ class AmdHooks(TargetHooks):
             raise UnsupportedOnTargetError(f"atomic {op} of {value.type}: {self.arch} has 32- and 64-bit atomics; widen the buffer")
 
         def run() -> Any:
-            return b.atomicrmw(_RMW[op], ptr, value, _ORDERS[self._released(b, sem, scope)], _SCOPES[scope])
+            return b.atomicrmw(_RMW[op], ptr, value, _ORDERS[self._released(b, sem, scope, ptr)], _SCOPES[scope])
 
         if pred is None:
             return run()
         return self._by_some_lanes(b, run, pred, value.type, sem)
 
-    def release(self, b: Any, scope: str) -> None:
-        """A fence after which others of ``scope`` see what this wave stored, or had learnt of."""
+    def release(self, b: Any, scope: str, ptr: Any) -> None:
+        """A fence after which others of ``scope`` see what this wave stored, or had learnt of, and its loads are done. ``ptr``: of any global memory.
+
+        The fence's own waits are not enough with LLVM 22, which drops those of a loop whose first round has nothing to wait for, and the one for the L2
+        cache that gfx942 and gfx950 write back (buffer_wbl2; mended by llvm-project's pull request 178316): the atomic could be seen before what it releases."""
+        if self.arch.startswith(("gfx10", "gfx11")):
+            # no intrinsic waits for stores: one that is never done, on a path that LLVM does not know to be dead, makes it keep the fence's wait
+            never = b.icmp("ne", b.inline_asm(OPAQUE, "=s,0", b.t_i32, [b.i32(0)], side_effects=False), b.i32(0))
+            b.if_then(never, lambda: b.store(b.const(b.int_type(8), 0), ptr, align=1))
+            self._fence(b, "release", scope)
+            b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(0x03F7 if self.arch.startswith("gfx11") else 0x3F70)])  # vmcnt 0
+            return
         self._fence(b, "release", scope)
-        if self._writes_back(scope):
+        if self.arch.startswith("gfx12"):
+            for counter in ("load", "store"):
+                b.call_intrinsic(f"llvm.amdgcn.s.wait.{counter}cnt", None, [b.i16(0)])
+        elif scope != "cta":  # whose waves share a cache
             b.call_intrinsic("llvm.amdgcn.s.waitcnt", None, [b.i32(waitcnt(vm=0))])
 
     def acquire(self, b: Any, scope: str) -> None:
@@ -253,16 +266,11 @@ class AmdHooks(TargetHooks):
             attributes["syncscope"] = ir.StringAttr.get(_SCOPES[scope])
         b.op("llvm.fence", (), (), attributes)
 
-    def _writes_back(self, scope: str) -> bool:
-        """Whether a release writes the L2 cache back (buffer_wbl2): others of ``scope`` have another one. LLVM 22 drops the wait for it unless there is a load
-        or a store to wait for besides (llvm-project pull request 178316): the atomic could be seen before what it releases."""
-        return scope != "cta" if self.arch in ("gfx942", "gfx950") else scope == "sys" and self.arch.startswith("gfx9")
-
-    def _released(self, b: Any, sem: str, scope: str) -> str:
+    def _released(self, b: Any, sem: str, scope: str, ptr: Any) -> str:
         """What is left of ``sem`` for an atomic that comes now."""
-        if sem not in ("release", "acq_rel") or not self._writes_back(scope):
+        if sem not in ("release", "acq_rel"):
             return sem
-        self.release(b, scope)
+        self.release(b, scope, ptr)
         return "acquire" if sem == "acq_rel" else "relaxed"
 
     def _by_some_lanes(self, b: Any, run: Any, pred: Any, type: Any, sem: str) -> Any:
@@ -290,7 +298,7 @@ class AmdHooks(TargetHooks):
         failure = "acquire" if sem in ("acquire", "acq_rel") else "monotonic"
 
         def run() -> Any:
-            order = _ORDERS[self._released(b, sem, scope)]
+            order = _ORDERS[self._released(b, sem, scope, ptr)]
             old = b.cmpxchg(ptr, b.bitcast(cmp, integer), b.bitcast(value, integer), order, failure, _SCOPES[scope])
             return b.bitcast(old, value.type)
 

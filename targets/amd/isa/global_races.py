@@ -101,7 +101,10 @@ class GlobalRaces(RaceLog):
     # -- what memory calls, before it changes. offsets: of the active lanes, in ``buffer``; where: which of the active lanes they are, None for all
     def read(self, w: Waves, buffer: Buffer, offsets: Array, size: int, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> None:
         stamps, kept = self._wave_stamps(w), None if mask is None else mask.copy()
-        self._cached = self.views is not None and not passes_caches(w.ins, self.machine.arch)
+        passes = passes_caches(w.ins, self.machine.arch)
+        if passes and self.known is not None:
+            self._learn(w, offsets, buffer.first, shape, mask, where)
+        self._cached = self.views is not None and not passes
         self.see_read(self._shadow(buffer), len(offsets), size, lambda: offsets, lambda: _by_lane(stamps(), shape, kept, where))
         self._cached = False
 
@@ -144,6 +147,18 @@ class GlobalRaces(RaceLog):
             mine[wave] = self.clock[wave]
             self._published.meet(mine, active, self.views.tells(wave, int(self.machine.waits.proven(LOADS)[batch_wave])))
             self.clock[wave] += 1
+
+    def _learn(self, w: Waves, offsets: Array, first: int, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> None:
+        """Loads that pass the caches may be atomic: they learn what was published there. LLVM makes them of atomics that change nothing."""
+        assert self.known is not None and self.views is not None
+        rows = np.broadcast_to(np.asarray(w.wave_ids)[:, None] + self.first, shape)
+        rows = rows.reshape(-1) if mask is None else rows[mask]
+        rows = rows if where is None else rows[where]
+        for wave in np.unique(rows).tolist():
+            addresses = (np.unique(offsets[rows == wave]) + first).tolist()
+            self._published.learn(self.known[wave], addresses)
+            if self.views.told is not None:
+                self._published.learn(self.views.told[wave], addresses)
 
     def cache(self, w: Waves) -> None:
         """The waves empty a cache, or begin to write one back, after ``waits.issue``."""
