@@ -11,6 +11,7 @@ Where the machine code cannot be made or loaded (another system than Linux, a Py
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import sys
@@ -117,7 +118,9 @@ class _Owner:
     def __init__(self, call: NativeCall, handle: Any):
         self.call, self.handle = call, handle
         self.row: Any = None
-        self.plans: dict[bytes, bytes] | None = None
+        self.plans: dict[bytes, bytes] | None = None  # arguments, as they are packed, that matter, and the grid → what follows them
+        self.mask = 0
+        self.packer = struct.Struct("")
 
     def failed(self, status: int, x: int, y: int, z: int) -> None:
         self.call.failed(self.handle, (x, y, z), status)
@@ -277,7 +280,7 @@ class NativeLaunch:
         self._tries = 0
         self._sites: list[tuple[Any, _Rows]] = []  # what makes one like another, its row
         self._state = state = _Rows(len(STATE) + SITES)
-        for name, value in {"fallback": self._by_python, "function": function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
+        for name, value in {"fallback": self._by_python, "unplanned": self._undecided, "function": function, "driver": names["driver"], "hooks": names["hooks"], "environ": names["environ"],
                             "variable": names["name"], "Exception": Exception, "int": int, "tuple": tuple, "True": True, "False": False}.items():
             state.obj(STATE[name], value)
         for name in ("_checks", "_slow_checks", "pre_run_hooks", "launch_enter_hook", "launch_exit_hook", "recent", "last_launched", "data_ptr", "dtype",
@@ -292,7 +295,17 @@ class NativeLaunch:
         """A launch by Python, of which the machine code is then told: its fallback."""
         ran = self._function._warm(grid, *args, **kwargs)
         if self._tries < TRIES:
-            self._tell(grid, args, kwargs)
+            hooks = self._names["hooks"]
+            if not (hooks.launch_enter_hook or hooks.launch_exit_hook or self._function.pre_run_hooks):  # with which machine code launches nothing
+                self._tell(grid, args, kwargs)
+        return ran
+
+    def _undecided(self, owner: _Owner, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch by Python of what the machine code knows, but for what the launcher has decided on such arguments; of that it is then told."""
+        ran = self._function._warm(grid, *args, **kwargs)
+        looked = self._function._styles[len(args)][1](grid, *args, **kwargs)
+        if looked is not None and looked[0][0] is owner.row.kernel:
+            self._plan(owner, looked[1], grid)
         return ran
 
     def forget(self) -> None:
@@ -304,18 +317,16 @@ class NativeLaunch:
 
     def _tell(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with compiling(), self._lock:  # a fork waits
-            try:
-                new = self._record(grid, args, kwargs)
-            except _Unlike:
-                new = True  # which is a try
-            self._tries += new
+            self._tries += 1
+            with contextlib.suppress(_Unlike):
+                self._record(grid, args, kwargs)
             if self._tries >= TRIES and not self._sites:  # it never knew any
                 self.launch = None
                 self._function._launch_by(self._function._warm)
 
     # -- a site, a record, a plan
-    def _record(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Tell of one launch; False where that was only of what a launcher had decided, as it does for new arguments. Raises _Unlike."""
+    def _record(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell of one launch. Raises _Unlike."""
         style = self._function._styles.get(len(args))
         looked = style[1](grid, *args, **kwargs) if style is not None else None
         if looked is None:
@@ -329,23 +340,16 @@ class NativeLaunch:
         site = _Site(self._function, args, kwargs, self._several)
         environment = self._names["environ"].get(self._names["name"])
         row = self._row_of(site, args, kwargs, style[2])
-        for i in range(row.words[SITE["records"]]):
-            address = row.words[SITE["record"] + i]
-            owner = next(o for o in row.kept if isinstance(o, _Owner) and o.row.address == address)
-            if owner.row.key == (site.keys, environment):
-                if owner.row.kernel is kernel and owner.plans is not None:
-                    self._plan(owner, call, values, grid)
-                    return False
-                raise _Unlike  # another device
+        if any(isinstance(known, _Owner) and known.row.key == (site.keys, environment) for known in row.kept):
+            raise _Unlike  # another device, or a launch that was unusual otherwise
         if row.words[SITE["records"]] == RECORDS:
             raise _Unlike
         owner = self._owner(site, call, handle, kernel, environment, device_of, stream_of, device, values)
         if owner.plans is not None:
-            self._plan(owner, call, values, grid)
+            self._plan(owner, values, grid)
         row.kept.append(owner)
         row.words[SITE["record"] + row.words[SITE["records"]]] = owner.row.address
         row.words[SITE["records"]] += 1
-        return True
 
     def _row_of(self, site: _Site, args: tuple[Any, ...], kwargs: dict[str, Any], grid_of: Any) -> _Rows:
         """The site's row, a new one where there is none like it."""
@@ -446,32 +450,35 @@ class NativeLaunch:
             for name, value in (("masked", first), ("plan_words", len(mask) // 8), ("by_grid", int(planned.by_grid)), ("extra", planned.extra_at)):
                 row.put(RECORD[name], value)
             row.obj(RECORD["plans"], owner.plans)
-            row.mask = bytes(mask)  # type: ignore[attr-defined]
+            owner.mask = int.from_bytes(mask, "little")
+            layout, at = "=", first
+            for letter, offset in call.parameters:
+                layout += f"{offset - at}x{letter}"
+                at = offset + struct.calcsize("=" + letter)
+            owner.packer = struct.Struct(layout)
         row.key, row.kernel = (site.keys, environment), kernel  # type: ignore[attr-defined]
         return owner
 
-    def _plan(self, owner: _Owner, call: NativeCall, values: Sequence[Any], grid: Any) -> None:
+    def _plan(self, owner: _Owner, values: Sequence[Any], grid: Any) -> None:
         """Tell what the launcher has decided on these arguments and grid, where it was to launch."""
         from tilewright.runtime.warm_launch import normalise_grid
 
-        planned = call.planned
-        assert planned is not None and owner.plans is not None
-        if callable(grid) and type(grid) is not tuple:
-            if planned.by_grid:
-                return
-            sizes = 1, 1, 1
-        else:
+        call = owner.call
+        planned, plans = call.planned, owner.plans
+        assert planned is not None and plans is not None
+        sizes = (1, 1, 1)
+        if planned.by_grid:
+            if type(grid) is not tuple and callable(grid):
+                return  # the machine code hands on what it gave, another time
             sizes = normalise_grid(grid)
         decided = planned.look(values, sizes)
         if decided is None:
             return
         first, end = planned.region
-        packed = bytearray(end)
-        for (letter, offset), value in zip(call.parameters, values):
-            struct.pack_into("=" + letter, packed, offset, value)
-        key = bytes(a & b for a, b in zip(packed[first:], owner.row.mask))
+        packed = owner.packer.pack(*values)  # which begins at the first of the region
+        key = (int.from_bytes(packed, "little") & owner.mask).to_bytes(end - first, "little")
         if planned.by_grid:
             key += struct.pack("=3q", *sizes)
-        if len(owner.plans) >= PLANS:
-            owner.plans.clear()
-        owner.plans[key] = decided + bytes(-len(decided) % 32)
+        if len(plans) >= PLANS:
+            plans.clear()
+        plans[key] = decided + bytes(-len(decided) % 32)

@@ -85,7 +85,7 @@ def stamp() -> str:
     import hashlib
 
     digest = hashlib.sha256(platform.machine().encode())
-    for file in ("native_writer.py", "native_code.py", "native_machine.py"):
+    for file in ("native_writer.py", "native_readers.py", "native_code.py", "native_machine.py"):
         with open(os.path.join(os.path.dirname(__file__), file), "rb") as f:
             digest.update(f.read())
     return digest.hexdigest()

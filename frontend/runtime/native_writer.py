@@ -18,7 +18,7 @@ def _fields(text: str) -> dict[str, int]:
 
 SITES, RECORDS, VALUES, MEMORY, WORDS = 8, 16, 160, 4608, 11  # the most sites, records of one, values and key words, bytes of memory, words of a call
 # addresses of objects and names of attributes; ``sites`` is their number, and they follow
-STATE = _fields("""api fallback function driver hooks environ variable Exception int tuple True False
+STATE = _fields("""api fallback unplanned function driver hooks environ variable Exception int tuple True False
     _checks _slow_checks pre_run_hooks launch_enter_hook launch_exit_hook recent last_launched data_ptr dtype get_device base shape strides block_shape padding failed
     sites site""")
 # one way to call: so many positional arguments (grid included) and the names of the others, with arguments of such kinds

@@ -459,3 +459,20 @@ def test_objects_that_refer_to_anything_outside_are_refused():
         native_machine.text_of(machine.emit_object(llvm.parse_assembly("define void @f() { ret void }")), "h")
     others = [kind for kind in ("x86_64", "aarch64") if kind != native_machine.platform.machine()]
     assert all(len(native_machine.make(kind)) > 1000 for kind in others)  # which looks, too
+
+
+def test_arguments_that_a_launcher_has_not_seen_are_told_quickly_and_for_good(fake, monkeypatch):
+    fake.driver.plans = True
+    kernel = make()
+    told(fake, kernel, X, 5, X, 6, 7, BLOCK=64)
+    monkeypatch.setattr(kernel._native, "_tell", None)  # all that is new is what the launcher decides
+    monkeypatch.setattr(native_launch, "PLANS", 50)
+    for i in range(150):
+        n = len(fake.driver.by_machine_code)
+        for _ in range(2):
+            kernel[(7 + i, 2)](X, 5, X, 6, 7, BLOCK=64)
+        assert len(fake.driver.by_machine_code) == n + 1 and fake.driver.launches[-1][0] == (7 + i, 2, 1)
+    (owner,) = [o for _, row in kernel._native._sites for o in row.kept if isinstance(o, native_launch._Owner)]
+    assert len(owner.plans) <= 50
+    with pytest.raises(Exception, match="127"):  # an error on the way
+        kernel[(1000, 2)](X, 5, X, 6, 7, BLOCK=64, small=200)
