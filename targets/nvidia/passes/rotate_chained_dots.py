@@ -167,7 +167,7 @@ def long_exponentials(function: Function, loop: Node, first: Node, last: Node) -
         return None
     made = tiles[0].results[0]
     info, scores = type_info(made.type), type_info(first.results[0].type)
-    if info.shape != scores.shape or info.encoding != scores.encoding or (info.kind, info.bits) != ("float", 32) or info.shape[1] < _WIDE:
+    if info.shape != scores.shape or info.encoding != scores.encoding or (info.kind, info.bits) != ("float", 32) or (info.shape or (0, 0))[1] < _WIDE:
         return None
     return tiles[0] if _reaches(function, body, last.operands[:1], made) else None
 
