@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.conformance.harness import compare, poisoned
+from tilewright.conformance import harness
+from tilewright.conformance.harness import compare, kernel_of, poisoned
 
 TYPES = ["int32", "uint64", *(pytest.param(t, marks=pytest.mark.nightly) for t in ("int64", "uint32"))]
 PROGRAMS, MOST = 24, 8
@@ -116,3 +117,21 @@ def test_pipelined_loads(stages, known):
             tl.store(o + pid * 256 + tile, total)
         """, {"first": first, "end": end, "sizes": size, "x": x, "y": y, "o": poisoned("fp32", len(cases) * 256), "STEP": step, "STAGES": stages},
         expected={"o": np.array(expected, np.float32).reshape(-1)}, grid=(len(cases),), num_warps=1)
+
+
+@pytest.mark.skipif(harness.ONLY_INTERPRETER, reason="an error there")
+@pytest.mark.parametrize("form", ["range(low, high, size)", "tl.range(low, high, size, loop_unroll_factor=2)", "left"])
+def test_a_step_that_turns_out_not_to_be_positive_gives_no_round(form):
+    kernel = kernel_of(f"""
+        @triton.jit
+        def kernel(sizes, o, low, high):
+            size = tl.load(sizes + tl.program_id(0))
+            n = 0
+            for i in {"range(low, high, size)" if form == "left" else form}:
+                {"if n == 50: break" if form == "left" else "pass"}
+                n += 1
+            tl.store(o + tl.program_id(0), n)
+        """)
+    sizes = torch.tensor([0, -1, -3, -(2**31), 4, 2**31 - 1], dtype=torch.int32)
+    got = harness.run(kernel, {"sizes": sizes, "o": poisoned("int32", 6), "low": 2, "high": 11}, (6,), num_warps=1)
+    assert got["o"].tolist() == [0, 0, 0, 0, 3, 1]

@@ -31,13 +31,14 @@ def execute(function, *arguments):
                 while at < x[1]:
                     env.update(zip(node.regions[0].args, [at, *carried]))
                     carried = region_(node.regions[0])
-                    at = wrapped(at + x[2])
+                    at += x[2]  # loops count like Python's range
                 out = carried
             elif node.name == "arith.select":
                 out = [x[1] if x[0] else x[2]]
             elif node.name == "arith.cmpi":
-                assert node.int_attr("predicate") == 4
-                out = [int(x[0] > x[1])]
+                out = [int({0: x[0] == x[1], 4: x[0] > x[1], 6: x[0] % (1 << BITS) < x[1] % (1 << BITS)}[node.int_attr("predicate")])]
+            elif node.name == "arith.andi":
+                out = [x[0] & x[1]]
             elif node.name == "arith.divui":
                 out = [wrapped((x[0] % (1 << BITS)) // (x[1] % (1 << BITS)))] if x[1] else [None]
             else:
@@ -75,7 +76,8 @@ def text(low, high, step, factor, inner=0):
 
 
 BOUNDS = [(0, 10, 1), (0, 12, 1), (3, 3, 1), (5, 2, 1), (-7, 8, 3), (0, 2, 1), (1, 20, 7), (-(1 << 31), (1 << 31) - (1 << 29), 1 << 28),
-          (-(1 << 31), 1 << 30, 1 << 30)]
+          (-(1 << 31), 1 << 30, 1 << 30), (-(1 << 31), (1 << 31) - 1, 1 << 28), (0, (1 << 31) - 1, 1 << 28), ((1 << 31) - 10, (1 << 31) - 1, 3),
+          (0, (1 << 31) - 1, 1 << 30), (-(1 << 31), (1 << 31) - 1, 1 << 30), (-5, (1 << 31) - 1, (1 << 31) - 1), (0, (1 << 31) - 1, 715827882)]
 
 
 @pytest.mark.parametrize("known", ["none", "step", "all"])
