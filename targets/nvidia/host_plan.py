@@ -25,7 +25,7 @@ Memory = Mapping[int, "tuple[int, int]"]  # address of an argument's array → f
 
 
 FIRST_STREAM = 8  # bit of the flags; passes.streamed_tiles.FIRST
-MOST_FILLED, FEW_PROGRAMS = 32, 32
+MOST_FILLED, FEW_PROGRAMS, MOST_ROWS = 32, 32, 128
 STREAMED_BYTES = 32 << 20  # L2 (50 MiB on an H100 and an H200) may keep less than that until somebody reads it again
 
 
@@ -132,12 +132,13 @@ class HostPlan:
         return int(found)
 
     def _mostly_filled(self, maps: Sequence[TensorMap], grid: Sequence[int]) -> list[str]:
-        """Reasons against copies of which more than MOST_FILLED rows are always outside, in a grid large enough for the time to count."""
-        if grid[0] * grid[1] * grid[2] < FEW_PROGRAMS:
+        """Reasons against copies of which more than MOST_FILLED rows are always outside, in a grid large enough for the time to count, and
+        where loads with masks take 16 bytes at a time (sizes and strides are multiples of 16). Not of tiles that those have no registers for."""
+        if grid[0] * grid[1] * grid[2] < FEW_PROGRAMS or any(n % 16 for f in self.fills for n in (*maps[f["descriptor"]].strides[:-1], maps[f["descriptor"]].shape[-1])):
             return []
         found = ((self.name(self.descriptors[f["descriptor"]]), maps[f["descriptor"]].shape[f["dim"]], f["rows"]) for f in self.fills)
         return [f"{name} has {there} rows and its tiles {rows}: filling the others takes longer than masks do" for name, there, rows in found
-                if rows - there > MOST_FILLED]
+                if rows - there > MOST_FILLED and rows <= MOST_ROWS]
 
     def name(self, descriptor: Mapping[str, Any]) -> str:
         return str(descriptor.get("name") or f"descriptor {self.descriptors.index(descriptor)}")
