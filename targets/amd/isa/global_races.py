@@ -74,9 +74,10 @@ class GlobalRaces(RaceLog):
         names = {ins.name for ins in machine.kernel.instructions}
         atomics = any("atomic" in n for n in names)
         waves = groups * self.per_group
-        self.fences = atomics or any(n.startswith("s_barrier") for n in names)
         self.ordered_by_cache = machine.arch.startswith("gfx9") and not machine.kernel.descriptor.get("tg_split")
         self.known = np.zeros((waves, waves), np.int32) if atomics and waves <= MOST_WAVES else None
+        # whether it matters which stores are in flight: where a cache orders a work-group's and no clock of another's is known, it does not
+        self.fences = self.known is not None or (not self.ordered_by_cache and any(n.startswith("s_barrier") for n in names))
         self.between_groups = not atomics or self.known is not None
         one_cache = machine.arch.startswith("gfx9") or not machine.kernel.descriptor.get("workgroup_processor_mode", 1)
         self.views = None if self.known is None else CacheViews(machine.arch, self.known, one_cache)
