@@ -110,7 +110,13 @@ def precise(name: str, emit: Callable[..., Any], *types: Any) -> Callable[[Any, 
     return lower
 
 
+def _inverse_root(b: Any, x: Any) -> Any:
+    """The portable rsqrt, with the same bits: of two roundings."""
+    return precise_quotient(b, b.const(b.t_f64, 1.0), _root(b, x))
+
+
 # of arith.divf: f64, and f32 where nothing is to be approximate (enable_fp_fusion off)
 LOWERINGS: Mapping[str, Callable[[Any, Any], Any]] = {
     name: precise(name, precise_quotient, ir.F32Type, ir.F64Type) for name in ("tt.precise_divf", "arith.divf")}
-MATH: Mapping[tuple[str, str], MathFunction] = {("sqrt", "f64"): MathFunction("sqrt", "f64", _root, 0.5, 1)}
+MATH: Mapping[tuple[str, str], MathFunction] = {
+    (name, "f64"): MathFunction(name, "f64", build, ulp, 1) for name, build, ulp in (("sqrt", _root, 0.5), ("rsqrt", _inverse_root, 1.5), ("rsqrt_rn", _inverse_root, 1.5))}
