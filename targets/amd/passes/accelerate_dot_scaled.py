@@ -33,6 +33,8 @@ def run(module: Any, ctx: PassContext) -> None:
     """See the module's text."""
     for function in functions(module):
         dots = [n for n in function.nodes() if n.name in TT_DOTS]
+        if not any(n.name == "tt.dot_scaled" for n in dots):
+            continue
         chain, _ = chained_dots(function, dots)
         axis = AxisInfoAnalysis(module) if is_called(function) else AxisInfoAnalysis(function=function)
         for dot in dots:
