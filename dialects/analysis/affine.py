@@ -253,18 +253,19 @@ class Affine:
             return self._of(node.operands[0])
         if name == "arith.select" and info.shape is not None and info.kind == "int":
             return self._select(node, info.bits)
-        if name == "arith.maxsi" and info.shape is None:
-            return self._held(node, info.bits)
+        held = self._held(node, info.bits) if name == "arith.maxsi" and info.shape is None else None
+        if held is not None:
+            return held
         if name in _OPAQUE_OPS:
             return self._division(node, _OPAQUE_OPS[name], info.bits)
         raise NotAffine(f"{name} is not affine" if info.shape is not None or info.kind == "ptr" else f"{name} is not followed")
 
-    def _held(self, node: Node, bits: int) -> Value:
-        """A number held above one next to the type's lowest, as the ends of pipelined loops are: the number itself, as a fact."""
+    def _held(self, node: Node, bits: int) -> Value | None:
+        """A number held above one next to the type's lowest, as the ends of pipelined loops are: the number itself, as a fact. None for other maxima."""
         a, least = (self._of(x) for x in node.operands)
         bound = least.poly.constant
         if bound is None or bound >= -(1 << bits - 2):
-            raise NotAffine("arith.maxsi is not followed")
+            return None
         return Value(a.poly, self._exact(a, bits) | {Fact("nonneg", a.poly - bound, 0)})
 
     def _division(self, node: Node, kind: str, bits: int) -> Value:
