@@ -36,9 +36,12 @@ def letters(signature: Sequence[str]) -> list[str]:
     return ["Q" if kind.startswith("*") else FORMATS[kind] for kind in signature]
 
 
+_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # what every C function that ctypes calls is
+
+
 def function_address(function: Any) -> int | None:
     """Where the code of a C function lies that ctypes calls; None of any other function."""
-    return ctypes.cast(function, ctypes.c_void_p).value if isinstance(function, ctypes._CFuncPtr) else None
+    return ctypes.cast(function, ctypes.c_void_p).value if isinstance(function, _FUNCTION) else None
 
 
 def address(argument: Any, device: str, pass_instead: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.dialects.global_races import Region
 from tilewright.dialects.simt import SimtError, SimtExecutor
 from tilewright.dialects.simt.executor import CallInfo, Machine
 from tilewright.dialects.simt.memory import address_range
@@ -371,6 +372,6 @@ class AmdExecutor(SimtExecutor):
         self._global_buffers.append((*address_range(self._implicit), self._implicit))
 
     def run(self, grid: Sequence[int], args: Sequence[Any], programs: Iterable[tuple[int, int, int]] | None = None,
-            whole_process: bool = False) -> None:
+            whole_process: bool = False, regions: Sequence[Region] = ()) -> None:
         self._implicit[:3] = (*grid, 1, 1, 1)[:3]
-        super().run(grid, args, programs, whole_process)
+        super().run(grid, args, programs, whole_process, regions)

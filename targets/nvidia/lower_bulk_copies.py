@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -183,7 +184,7 @@ def lower_global_to_local(ctx: Any, op: Any) -> None:
         where(ctx, conditions, lambda: copy(text(op, "evict")))
     else:  # no policy at all in the other case: evict_normal, said aloud, took up to 1.4 times as long on an H200 (docs/hopper.md)
         for evict, predicate in (("evict_first", "ne"), ("normal", "eq")):
-            where(ctx, [*conditions, b.icmp(predicate, streamed, b.i32(0))], lambda evict=evict: copy(evict))
+            where(ctx, [*conditions, b.icmp(predicate, streamed, b.i32(0))], partial(copy, evict))
 
 
 def _lower_out(ctx: Any, op: Any, opcode: str) -> None:
