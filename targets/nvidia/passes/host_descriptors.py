@@ -23,7 +23,16 @@ from tilewright.dialects.encodings import element_bits
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.host_arguments import append_argument, descriptor_number, is_descriptor
-from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, NO_ALIAS, WHAT, Host, Refused
+from tilewright.targets.nvidia.passes.host_recipe import (
+    ALIGNED_END,
+    ALIGNED_START,
+    ALIGNMENT,
+    INT32_MAX,
+    NO_ALIAS,
+    WHAT,
+    Host,
+    Refused,
+)
 from tilewright.targets.nvidia.passes.kernel_memory import Memory, memory_of
 
 _READS = ("tt.descriptor_load",)
@@ -162,12 +171,39 @@ class Hoister:
                 if not fact.poly.known or not host.fact(fact, f"{name}: "):
                     host.forget(mark)
                     raise Refused("its shape or strides depend on arithmetic that may wrap")
+        self._edges(node, sizes[-1].poly, ALIGNMENT // itemsize, name)
         pointer_bytes = host.node("arg", base)
         if offset:
             pointer_bytes = host.node("add", pointer_bytes, host.poly(offset * itemsize))
         return {"base": pointer_bytes, "dtype": dtype, "itemsize": itemsize, "shape": [host.poly(v.poly) for v in sizes],
                 "strides": [host.poly(v.poly) for v in steps], "box": box, "swizzle": 0, "padding": node.str_attr("padding"),
                 "name": name, "argument": base}
+
+    def _edges(self, node: Node, end: Poly, unit: int, name: str) -> None:
+        """Guards for what bulk copies do not do at edges (host_recipe.py), where the host knows the coordinates. Raises Refused."""
+        if NO_ALIAS in node.op.attributes:  # a promotion has seen to it
+            return
+        host, mark = self.host, self.host.mark()
+
+        def require(holds: bool, why: str) -> None:
+            if not holds:
+                host.forget(mark)
+                raise Refused(why)
+
+        for user, _ in self.function.uses(node.results[0]):
+            stores = user.name in _WRITES
+            if stores:
+                require(host.multiple(end, unit, f"{name}: {ALIGNED_END}"), ALIGNED_END)
+            coords = user.operands[2 if stores else 1:]
+            for i, c in enumerate(coords):
+                try:
+                    poly = self.affine.value(c).poly
+                except NotAffine:
+                    continue
+                if poly.known and i == len(coords) - 1:
+                    require(host.multiple(poly, unit, f"{name}: {ALIGNED_START}"), ALIGNED_START)
+                if poly.known and stores:
+                    require(host.in_range(poly, 0, INT32_MAX, f"{name}: stores must begin at 0 or above"), "it stores below 0")
 
     @staticmethod
     def _require_uniform(poly: Poly) -> None:

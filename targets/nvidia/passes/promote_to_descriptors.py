@@ -24,7 +24,17 @@ from tilewright.dialects.analysis.unobserved import never_observed
 from tilewright.dialects.passes import dce_cse
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.descriptor_tiles import Dim, Tile, Unobserved, match
-from tilewright.targets.nvidia.passes.host_recipe import ALIGNMENT, INT32_MAX, NO_ALIAS, UNBOUNDED, WHAT, Host, Refused
+from tilewright.targets.nvidia.passes.host_recipe import (
+    ALIGNED_END,
+    ALIGNED_START,
+    ALIGNMENT,
+    INT32_MAX,
+    NO_ALIAS,
+    UNBOUNDED,
+    WHAT,
+    Host,
+    Refused,
+)
 from tilewright.targets.nvidia.passes.kernel_memory import memory_of
 from tilewright.targets.nvidia.passes.use_warp_group_dots import plan_of
 
@@ -136,7 +146,7 @@ class Promoter:
             raise Refused(self.memory.unknown_write or self.memory.in_place[id(node)])
         if tile.base in self.memory.writes:
             raise Refused("the kernel also stores to that argument")
-        self._guards(tile, self._what(node, tile.base))
+        self._guards(tile, self._what(node, tile.base), node)
         return tile, set(self.memory.writes)
 
     def _plan_store(self, node: Node) -> tuple[Tile, set[int]]:
@@ -157,7 +167,7 @@ class Promoter:
                 raise Refused("a loop stores to one place again and again, and copies may overtake each other")
             parent = parent.parent.region
         self._room(node)
-        self._guards(tile, self._what(node, base))
+        self._guards(tile, self._what(node, base), node)
         # what only promoted loads read is guarded from their side
         others = {a for a, nodes in memory.reads.items() if any(id(n) not in self.promoted for n in nodes)} | set(memory.writes)
         return tile, others - {base}
@@ -209,10 +219,17 @@ class Promoter:
             if d.bound is not None and d.bound.constant is not None and d.bound.constant < 1:
                 raise Refused("the mask lets nothing through")
 
-    def _guards(self, tile: Tile, what: str) -> None:
-        """Guards that coordinates are what the descriptor takes them for, and that the kernel's arithmetic is exact."""
+    def _guards(self, tile: Tile, what: str, node: Node) -> None:
+        """Guards that coordinates are what the descriptor takes them for, that copies are what the hardware does as the manual says
+        (host_recipe.py), and that the kernel's arithmetic is exact."""
+        stores, unit = node.name != "tt.load", ALIGNMENT * 8 // type_info(node.operands[0].type).pointee_bits
+        inner = tile.dims[-1]
+        if not self.host.multiple(inner.start, unit, f"{what}: {ALIGNED_START}"):
+            raise Refused(ALIGNED_START)
+        if stores and inner.bound is not None and not self.host.multiple(inner.bound, unit, f"{what}: {ALIGNED_END}"):
+            raise Refused(ALIGNED_END)
         for i, d in enumerate(tile.dims):
-            low = -INT32_MAX - 1 if d.checked else 0
+            low = -INT32_MAX - 1 if d.checked and not stores else 0
             if not self.host.in_range(d.start, low, INT32_MAX - d.extent, f"{what}: coordinates of dim {i} must lie within 0 to 2^31 - 1"):
                 raise Refused(f"coordinates of dim {i} are never within 0 to 2^31 - 1")
         for fact in sorted(tile.mask_facts, key=repr):

@@ -24,6 +24,7 @@ from tilewright.runtime.interpreter_memory import InterpreterError, Memory
 from tilewright.targets.nvidia.capabilities import capabilities
 from tilewright.targets.nvidia.host_plan import HostPlan
 from tilewright.targets.nvidia.passes import host_descriptors, promote_to_descriptors
+from tilewright.targets.nvidia.passes.host_recipe import ALIGNED_END, ALIGNED_START
 
 
 class KernelOutOfBounds(Exception):
@@ -62,10 +63,16 @@ class Compiled:
     def boxes(self) -> list[list[int]]:
         return [d["box"] for d in self.host["descriptors"]]
 
-    def answer(self, grid: tuple[int, ...], args: list[Any] | None = None) -> Any:
+    @property
+    def guards(self) -> list[dict[str, Any]]:
+        """All but those for what the hardware does at edges (host_recipe.py), which no definition has."""
+        return [g for g in self.host["guards"] if not g["why"].endswith((ALIGNED_START, ALIGNED_END))]
+
+    def answer(self, grid: tuple[int, ...], args: list[Any] | None = None, edges: bool = False) -> Any:
+        """What the host says; ``edges``: with the guards for edges."""
         args = self.args if args is None else args
         memory = {_address(a): (_address(a), _address(a) + a.nbytes) for a in args if isinstance(a, np.ndarray)}
-        plan = HostPlan(self.host, [self.signature[n] for n in self.names])
+        plan = HostPlan(self.host if edges else {**self.host, "guards": self.guards}, [self.signature[n] for n in self.names])
         values = [_address(a) if isinstance(a, np.ndarray) else a for a in args]
         return plan.evaluate(values, (*grid, 1, 1)[:3], memory)
 

@@ -58,7 +58,7 @@ def test_example_matmul_leaves_no_pointers_in_the_loop():
 def test_example_matmul_of_partial_blocks(m, n, k, w_columns):
     """Rows that wrap around are masked off by the store, so they may be zeros: no guard on M and N is needed."""
     c, grid = example(m, n, k, w_columns=w_columns)
-    assert c.chosen()[:2] == ["tma", "tma"] and not any(g["kind"] == "multiple" for g in c.host["guards"])
+    assert c.chosen()[:2] == ["tma", "tma"] and not any(g["kind"] == "multiple" for g in c.guards)
     c.check(grid)
 
 

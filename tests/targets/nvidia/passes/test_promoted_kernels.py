@@ -290,15 +290,18 @@ def test_block_pointers(turned, m, n, k):
 
 
 def test_block_pointer_that_starts_outside():
-    """Coordinates below 0 read zeros, as the mask has it."""
+    """Coordinates below 0 read zeros, as the mask has it; where they are not within a unit of 16 bytes, by a copy."""
     source = head() + INDICES + """
-    a = tl.make_block_ptr(a_ptr, (M, K), (sa0, sa1), (tl.program_id(0) * BM - 5, -3), (BM, BK), (1, 0))
+    a = tl.make_block_ptr(a_ptr, (M, K), (sa0, sa1), (tl.program_id(0) * BM - 5, -8), (BM, BK), (1, 0))
     x = tl.load(a, boundary_check=(0, 1))
     y = tl.load(b_ptr + k[:, None] * sb0 + j[None, :] * sb1, mask=(k[:, None] < K) & (j[None, :] < N))
     acc = tl.dot(x, y)
 """ + OUT
     c, grid = matmul(source, 24, 40, 11)
     assert c.chosen() == ["tma", "tma"], c.choices
+    c.check(grid)
+    c, grid = matmul(source.replace("-8)", "-3)"), 24, 40, 11)
+    assert c.chosen() == ["copies must begin at a multiple of 16 bytes in the innermost dim", "tma"], c.choices
     c.check(grid)
 
 
@@ -429,7 +432,7 @@ def test_clamped_rows_in_a_persistent_loop(clamp, m, n, k):
 """
     c, _ = matmul(source, m, n, k)
     assert c.chosen() == ["tma", "tma"] and c.chosen("tl.store") == ["tma"], c.choices
-    assert not [g for g in c.host["guards"] if g["kind"] == "multiple" or "within their bounds" in g["why"]]
+    assert not [g for g in c.guards if g["kind"] == "multiple" or "within their bounds" in g["why"]]
     c.check((2,))
 
 

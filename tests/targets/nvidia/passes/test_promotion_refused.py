@@ -166,6 +166,25 @@ def reasons(c, grid=(3,), **changed):
     return " ".join(c.answer(grid, args).reasons)
 
 
+def test_guards_of_what_the_hardware_does_at_edges():
+    """An H200 stored whole units of 16 bytes, over 8 bytes beyond 100 numbers of fp16, and ended with an illegal instruction where copies began within a unit or stores below 0."""
+    def said(c):
+        return " ".join(c.answer((3,), edges=True).reasons)
+
+    within = "tl.store(c_ptr + i[:, None] * sc + j[None, :], tl.dot(a, b), mask=(i[:, None] < M) & (j[None, :] < n))"
+    for n, holds in ((8, True), (12, True), (10, False), (13, False)):
+        c = compiled(out=within, more="n, ", extra=dict(n=n))
+        assert c.chosen("tl.store") == ["tma"] and ("must end at a multiple of 16 bytes" not in said(c)) == holds
+    for s1, holds in ((0, True), (8, True), (3, False), (4, False)):
+        c = compiled(a=a_load("s1 + i[:, None] * sa + k[None, :]"), more="s1, ", extra=dict(s1=s1))
+        assert first(c) == "tma" and ("must begin at a multiple of 16 bytes" not in said(c)) == holds
+    above = "i = M - (tl.program_id(0) + 1) * BM + tl.arange(0, BM)\n    j = tl.arange(0, BN)\n    k = tl.arange(0, BK)"
+    for m, holds in ((48, True), (40, False)):
+        c = compiled(a=a_load(mask="(i[:, None] < M) & (i[:, None] >= 0)"), indices="    " + above, m=m,
+                     out="tl.store(c_ptr + i[:, None] * sc + j[None, :], tl.dot(a, b), mask=(i[:, None] < M) & (i[:, None] >= 0))")
+        assert c.chosen("tl.store") == ["tma"] and (not said(c)) == holds, (said(c), c.choices)
+
+
 def test_guard_of_alignment():
     assert not reasons(compiled())
     # nothing is known of an argument that is no multiple of 16: the launch looks
