@@ -20,6 +20,7 @@ from tilewright.dialects.errors import (
     InternalCompilerError,
     OutOfResources,
     UnsupportedOnTargetError,
+    VariantNeeded,
 )
 from tilewright.targets.nvidia.capabilities import ptx_version, resolve_arch
 from tilewright.targets.nvidia.knobs import KNOBS
@@ -201,11 +202,11 @@ def count_products(cubin: bytes) -> int:
 
 
 def check_products(ptx: str, cubin: bytes, arch: str = "") -> None:
-    """Raises InternalCompilerError where the cubin has fewer wgmma instructions than the PTX: ptxas 13.5 was seen to drop some."""
+    """Raises VariantNeeded where the cubin has fewer wgmma instructions than the PTX: ptxas 13.0 and 13.5 were seen to drop some."""
     wanted = ptx.count("wgmma.mma_async")
     if wanted and (found := count_products(cubin)) < wanted:
-        raise InternalCompilerError(f"nvidia: ptxas {ptxas_version(arch)} left {found} of {wanted} wgmma instructions of the kernel; its results "
-                                    "would be wrong. Use another ptxas (TILEWRIGHT_PTXAS)")
+        raise VariantNeeded({"warp_group_dots": False}, f"ptxas {ptxas_version(arch)} left {found} of {wanted} wgmma instructions of the kernel, and its "
+                            "results would be wrong; another ptxas (TILEWRIGHT_PTXAS) may take them")
 
 
 def _raise_assembler_error(log: str, ptx: str) -> None:
