@@ -87,15 +87,6 @@ class LLVMBuilder:
     def _unary(self, name: str, a: Value, type: Type, attrs: Any = None) -> Value:
         return _create(name, (type,), (a,), attrs, None, 0, self.loc, self._ip).result
 
-    @contextlib.contextmanager
-    def before(self, op: Any) -> Iterator[None]:
-        """Ops go before ``op``, which is one of the current block; none of them may begin another block."""
-        outer, self._ip = self._ip, ir.InsertionPoint(op)
-        try:
-            yield
-        finally:
-            self._ip = outer
-
     def _binary(self, name: str, a: Value, b: Value, attrs: Any = None) -> Value:
         return _create(name, (a.type,), (a, b), attrs, None, 0, self.loc, self._ip).result
 

@@ -18,10 +18,6 @@ from tilewright.dialects.errors import InternalCompilerError
 WAIT_ASM = ("{\n.reg .pred P1;\nWL${:uid}:\nmbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1;\n@P1 bra DN${:uid};\n"
             "bra WL${:uid};\nDN${:uid}:\n}")
 
-# A barrier in a loop that would come back in a grid of no blocks: the assembler moves no arithmetic from one block of instructions to
-# another, and does not know that there is no such grid.
-CLOSED_ASM = "{\n.reg .pred P1;\n.reg .b32 W0;\nAG${:uid}:\nmov.u32 W0, %nctaid.x;\nsetp.eq.s32 P1, W0, 0;\n@P1 bra AG${:uid};\n}"
-
 
 # ------------------------------------------------------------------------------------------------- who, and where
 def integer(op: Any, name: str) -> int:
@@ -155,15 +151,6 @@ def _all_lanes(ctx: Any, what: str) -> None:
         raise InternalCompilerError(f"nvidia: {what} in code that one thread alone runs")
 
 
-def _halfway(ctx: Any, tile: Any) -> Any:
-    """The op that makes the first of the second half of a thread's registers of ``tile``, which are made one by one in this block."""
-    registers = ctx.get(tile)
-    makers = [] if any(isinstance(r.owner, ir.Block) for r in registers) else list(dict.fromkeys(r.owner.operation for r in registers))
-    if len(makers) < 2 or any(m.block != ctx.b.current for m in makers):
-        raise InternalCompilerError(f"ttng.named_barrier: the registers of {tile.type} are not made one by one just before")
-    return makers[len(makers) // 2]
-
-
 def lower_named_barrier(ctx: Any, op: Any) -> None:
     _all_lanes(ctx, "a named barrier")
     b, number = ctx.b, integer(op, "id")
@@ -175,21 +162,11 @@ def lower_named_barrier(ctx: Any, op: Any) -> None:
     elif flag(op, "other_warp_group"):
         value = ctx.once(("other's named barrier", number), lambda b: b.add(b.xor(group, b.i32(1)), b.i32(number)))
     kind = "arrive" if flag(op, "arrive") else "sync"
-    operands = list(op.operands)
-    closed = flag(op, "closed")
 
     def meet() -> None:
-        if closed and kind == "arrive":
-            asm(ctx, CLOSED_ASM)
         b.call_intrinsic(f"llvm.nvvm.barrier.cta.{kind}.aligned.count", None, [value, b.i32(integer(op, "threads"))])
-        if closed:
-            asm(ctx, CLOSED_ASM)
 
     only = integer(op, "only") if "only" in op.attributes else None
-    if operands:
-        with b.before(_halfway(ctx, operands[0])):
-            meet()
-        return
     where(ctx, [None if only is None else ctx.once(("is warp group", only), lambda b: b.icmp("eq", group, b.i32(only)))], meet)
 
 

@@ -544,16 +544,7 @@ def setp(parts: list[str]) -> Handler:
     return run
 
 
-def bra(parts: list[str]) -> Handler:
-    """A branch that no thread takes, where assembly has one that the assembler is only to think of."""
-    def run(state: Any, operands: Any, mask: Any) -> None:
-        if mask is None or (mask & state.machine.mask).any():
-            raise SimtError("a branch of inline assembly that is taken, and is no wait's, is not simulated")
-
-    return run
-
-
 INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "mbarrier": mbarrier, "bar": bar, "barrier": bar, "fence": fence, "elect": elect, "setmaxnreg": setmaxnreg, "setp": setp,
-    "mapa": mapa, "griddepcontrol": nothing, "nanosleep": nothing, "label": nothing, "bra": bra,
+    "mapa": mapa, "griddepcontrol": nothing, "nanosleep": nothing,
 }

@@ -189,15 +189,11 @@ class NamedBarrierOp(TTNG.Operation, name="named_barrier"):
     0 is the program's barrier and 1 that of warp_specialize's consumers, so ``id`` is 2 to 15. With the unit attribute
     ``per_warp_group`` each warp group meets at a barrier of its own: ``id`` plus the group's number; with ``other_warp_group``, of two
     groups each goes to the other's. ``only`` (i32): the one warp group that does it.
-
-    The assembler moves arithmetic across barriers; with the unit attribute ``closed`` not across this one. ``halfway``: a tile that is
-    made elementwise just before; the barrier comes when each thread has made half of its elements.
     """
 
     id: IntegerAttr
     threads: IntegerAttr
     arrive: BoolAttr
-    halfway: Optional[ext.Operand[Any]] = None  # noqa: UP045
 
     def verify_invariants(self) -> bool:
         if not 2 <= _attribute(self, "id") <= 15:
@@ -205,11 +201,6 @@ class NamedBarrierOp(TTNG.Operation, name="named_barrier"):
         threads = _attribute(self, "threads")
         if threads < 32 or threads % 32 or threads > 1024:
             raise ValueError(f"named_barrier: threads must be a multiple of 32 up to 1024, found {threads}")
-        for operand in self.operands:
-            if not isinstance(operand.type, ir.RankedTensorType):
-                raise ValueError(f"named_barrier: halfway is a tile, found {operand.type}")
-            if "only" in self.attributes:
-                raise ValueError("named_barrier: halfway a tile all warp groups come by, so only has no place there")
         return True
 
 

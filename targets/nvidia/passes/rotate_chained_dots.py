@@ -14,10 +14,8 @@ After, the product of round i is issued in round i+1, after the first one there,
 (Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision", section 3.2.) What reads o stands as late
 as it may in the round, and the casts that make p stand last: warp_consumers.py waits for the product in between.
 
-Two warp groups take turns. Where the first product is at least as deep as _DEEP, to issue their two products, so that one computes its
-softmax while the other's products run. Where it is half as deep, products and exponentials take equally long, and the groups come to do
-the same at the same time if nothing keeps them apart: there they take turns at the exponentials, which are marked for
-warp_consumers.py. Who has them lets the other begin when about half of them are made.
+Two warp groups take turns to issue their two products, so that one computes its softmax while the other's products run: where the first
+product is at least as deep as _DEEP, since softmax takes longer than the products of fewer, and who waits for its turn only loses time.
 
 The load of v moves with its product, so that its stage of shared memory is in use no longer than the product needs it.
 """
@@ -35,12 +33,10 @@ from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes.pipeline_schedule import constant
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.warp_registers import OTHERS, fewest_rows, loaded_words, tiles_in_use
-from tilewright.targets.nvidia.passes.warp_rings import DOT, EXPONENTIALS, TURN, VIEWS
+from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS
 
 _MOST_REGISTERS, _ALL_REGISTERS = 232, 255  # of a consumer's thread where two blocks share the registers, and of any
 _DEEP = 128
-_WIDE = 128  # columns of a tile whose exponentials are worth a turn
-_EXPONENTIALS = frozenset(("math.exp2", "math.exp"))
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 
 
@@ -154,24 +150,6 @@ def _depth(dot: Node) -> int:
     return int(ttg.MemDescType(type_).shape[0])
 
 
-def long_exponentials(function: Function, loop: Node, first: Node, last: Node) -> Node | None:
-    """The exponentials of the round from which the second product's operand comes, if warp groups are to take turns at them.
-
-    They do where the first product is half of _DEEP deep and the tile at least _WIDE wide: what was measured.
-    """
-    body = loop.regions[0]
-    if 2 * _depth(first) != _DEEP:
-        return None
-    tiles = [n for n in body.ops if n.name in _EXPONENTIALS and len(type_info(n.results[0].type).shape or ()) == 2]
-    if len(tiles) != 1:
-        return None
-    made = tiles[0].results[0]
-    info, scores = type_info(made.type), type_info(first.results[0].type)
-    if info.shape != scores.shape or info.encoding != scores.encoding or (info.kind, info.bits) != ("float", 32) or (info.shape or (0, 0))[1] < _WIDE:
-        return None
-    return tiles[0] if _reaches(function, body, last.operands[:1], made) else None
-
-
 class Rotation:
     """Rewrites one loop."""
 
@@ -196,11 +174,9 @@ class Rotation:
         self.rest = self._ordered([n for n in self.body.ops[:-1] if id(n) not in ids])
         self.first = next(n for n in self.rest if n.name == DOT)
         self.takes_turns = _depth(self.first) >= _DEEP
-        alone = None if self.takes_turns else long_exponentials(function, loop, self.first, last)
-        self.alone = {} if alone is None else {id(alone): EXPONENTIALS}
 
     def _turn(self, node: Node, which: str) -> dict[int, str]:
-        return {id(node): which} if self.takes_turns else self.alone
+        return {id(node): which} if self.takes_turns else {}
 
     def _ordered(self, rest: list[Node]) -> list[Node]:
         """First what does not read the carried product, then what does, then the casts of what crosses."""
@@ -256,7 +232,7 @@ class Rotation:
         at = self.rest.index(self.first) + 1
         self._copy(self.rest[:at], mapping, inside, self._turn(self.first, "begin"))
         mapping[self.body.args[1 + self.slot]] = self._copy(self.moved, previous, inside, self._turn(self.last, "end"))
-        self._copy(self.rest[at:], mapping, inside, self.alone)
+        self._copy(self.rest[at:], mapping, inside)
         following = [mapping.get(v, v) for i, v in enumerate(end.operands) if i != self.slot]
         op("scf.yield", [], [*following, *(mapping.get(v, v) for v in self.crossing)], inside)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, Region, region_ancestor, type_info
 from tilewright.targets.nvidia.passes.store_order import ORDERED
 from tilewright.targets.nvidia.passes.warp_partition import Cluster, Half
-from tilewright.targets.nvidia.passes.warp_rings import DOT, EXPONENTIALS, TURN, VIEWS, Group, Rings
+from tilewright.targets.nvidia.passes.warp_rings import DOT, TURN, VIEWS, Group, Rings
 
 _CASTS = frozenset(("arith.truncf", "ttg.convert_layout", "tt.fp_to_fp"))
 # they may tell others that what was stored before is there
@@ -53,8 +53,7 @@ class Consumers(Half):
         self.filled = {id(a) for load in rings.load_of.values() for a in load.allocs}
         self.stored = False
         turns = [n for n in function.nodes() if n.name == DOT and TURN in n.op.attributes]
-        alone = any(n.str_attr(TURN) == EXPONENTIALS for n in function.nodes() if n.name != DOT and TURN in n.op.attributes)
-        self.takes_turns = num_warps == 8 and (bool(turns) or alone) and not any(self._filled_here(v) for n in turns for v in n.operands[:2])
+        self.takes_turns = num_warps == 8 and bool(turns) and not any(self._filled_here(v) for n in turns for v in n.operands[:2])
 
     # -- stages
     def _acquire(self, held: Held) -> None:
@@ -205,12 +204,7 @@ class Consumers(Half):
             if self.store_buffers and any(n.name in _ANNOUNCE for n in (node, *node.walk())):
                 self._stores_done(complete=True)
                 self.emitter.op("ttg.barrier", [], [])
-            alone = self.takes_turns and TURN in node.op.attributes
-            if alone:
-                self._meet(arrive=False, closed=True)
-            made = self.clone(node)
-            if alone:
-                self._meet(arrive=True, closed=True, halfway=[made.results[0]])
+            self.clone(node)
         for group in [h.group for h in self.held.values() if id(node) in h.left]:
             self._done(group, node)
 
@@ -238,16 +232,14 @@ class Consumers(Half):
         if self.takes_turns:
             self._meet(arrive=True, only=1)  # the first group begins
 
-    def _meet(self, arrive: bool, only: int | None = None, closed: bool = False, halfway: Sequence[Any] = ()) -> None:
-        """This warp group waits for its turn, or lets the other have it; ``closed`` and ``halfway`` as the op's."""
+    def _meet(self, arrive: bool, only: int | None = None) -> None:
+        """This warp group waits for its turn, or lets the other have it."""
         e = self.emitter
         who = "other_warp_group" if arrive else "per_warp_group"
         attributes = {"id": e.attr(TURN_BARRIER), "threads": e.attr(256), "arrive": ir.BoolAttr.get(arrive), who: ir.UnitAttr.get()}
         if only is not None:
             attributes["only"] = e.attr(only)
-        if closed:
-            attributes["closed"] = ir.UnitAttr.get()
-        e.op("ttng.named_barrier", [], list(halfway), attributes)
+        e.op("ttng.named_barrier", [], [], attributes)
 
     def _continues(self, node: Node) -> bool:
         """Whether this product adds to the result of one in flight, which nothing else reads: they run in order."""

@@ -22,7 +22,6 @@ from tilewright.targets.nvidia.passes.use_warp_group_dots import panel_encoding
 DOT = "ttng.warp_group_dot"
 # on products: two warp groups take turns to issue those from "begin" to "end" ("whole": this one alone)
 TURN = "ttng.turn"
-EXPONENTIALS = "exponentials"  # the turn of an op that is no product
 VIEWS = frozenset(("ttg.memdesc_trans", "ttg.memdesc_subslice"))
 
 
