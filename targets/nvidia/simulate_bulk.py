@@ -84,6 +84,16 @@ class TensorMap:
         high = max(low, min(self.box[-1], self.shape[-1] - coords[-1]))
         return address + (coords[-1] + low) * self.itemsize, inside & (high > low), low, high
 
+    def require_edges(self, coords: Sequence[int], stores: bool, what: str) -> None:
+        """What no manual says of bulk copies, and an H200 does (passes/host_recipe.py); raises SimtError where a copy would meet it."""
+        if coords[-1] * self.itemsize % 16:
+            raise SimtError(f"{what} that begins at element {coords[-1]} of {self.itemsize} bytes of a row, within 16 bytes: an illegal instruction on an H200")
+        if stores and min(coords) < 0:
+            raise SimtError(f"{what} that begins at {tuple(coords)}, below 0: an illegal instruction on an H200")
+        end = self.shape[-1]
+        if stores and coords[-1] < end < coords[-1] + self.box[-1] and end * self.itemsize % 16:
+            raise SimtError(f"{what} into rows of {end} elements of {self.itemsize} bytes: an H200 writes the last 16 bytes whole, beyond the rows' end")
+
     def shared_bytes(self, address: int, what: str) -> Array:
         """int[box_bytes]: where the box's bytes lie in shared memory, in the box's order. 16-byte pieces are exchanged within
         ``swizzle`` bytes by the 128-byte line that they are in: address bits 4 and up are xor-ed with bits 7 and up."""
@@ -208,6 +218,7 @@ def _load(parts: list[str]) -> Handler:
             if other is not home:
                 raise SimtError(f"a bulk copy to block {home.rank} of the cluster, whose mbarrier is in block {other.rank}")
             ranks = _ranks(m, int(state.read(operands[3])[t]) & 0xFFFF) if multicast else [home.rank]
+            tensor_map.require_edges(coords, False, "a bulk copy")
             index = tensor_map.shared_bytes(offset, "a bulk copy")
             data, token = _read_box(m, tensor_map, coords, warp_of(m, t))
             read = order.nothing() if token is None else m.races.ended(token)
@@ -261,6 +272,7 @@ def _store(parts: list[str]) -> Handler:
         sources = state.address(operands[1])
         for t in np.flatnonzero(active(state, mask)).tolist():
             tensor_map, coords = _place(state, operands[0], t, parts)
+            tensor_map.require_edges(coords, True, "a bulk store")
             index = tensor_map.shared_bytes(shared_offset(int(sources[t])), "a bulk store")
             warp = warp_of(m, t)
             time = m.shared.unit_read(index, [warp], m.shared.order.stream(1, warp), "a bulk store")

@@ -84,7 +84,7 @@ CASES = {  # shape, element, (encoding, swizzle, box) of each side, ranks, reduc
 }
 
 
-@pytest.mark.parametrize("read, write", [((16, 32), (-7, -24)), ((-5, -8), (40, 300)), ((90, 300), (32, 64))], ids=str)
+@pytest.mark.parametrize("read, write", [((16, 32), (7, 16)), ((-5, -16), (40, 304)), ((90, 304), (32, 64))], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_tile_moves(case, read, write):
     shape, element, (ea, sa, box_a), (ec, sc, box_c), ranks, kind, slices = CASES[case]

@@ -316,8 +316,8 @@ def box_of(array, coords, box, fill):
 
 
 @pytest.mark.parametrize("shape, box, swizzle, coords, dtype", [
-    ((64,), (32,), 0, (40,), "f4"), ((64,), (32,), 0, (-3,), "f4"), ((33, 64), (16, 32), 64, (20, 16), "f2"),
-    ((33, 64), (8, 64), 128, (30, 32), "f2"), ((33, 64), (16, 16), 32, (-5, -9), "f2"), ((12, 48), (4, 32), 32, (3, 17), "i1"),
+    ((64,), (32,), 0, (40,), "f4"), ((64,), (32,), 0, (-4,), "f4"), ((33, 64), (16, 32), 64, (20, 16), "f2"),
+    ((33, 64), (8, 64), 128, (30, 32), "f2"), ((33, 64), (16, 16), 32, (-5, -8), "f2"), ((12, 48), (4, 32), 32, (3, 32), "i1"),
     ((3, 9, 32), (2, 4, 32), 128, (1, 7, 8), "f4"), ((2, 3, 5, 16), (2, 2, 3, 8), 0, (1, -1, 3, 8), "f4"),
     ((2, 2, 3, 5, 16), (1, 2, 2, 3, 8), 0, (1, -1, 1, 3, 12), "f4"), ((8, 8), (8, 8), 0, (9, 0), "f4"),
 ])
@@ -401,8 +401,8 @@ def copy_out(rank, reduce="", drop=()):
 
 
 @pytest.mark.parametrize("shape, box, swizzle, coords, dtype", [
-    ((33, 64), (16, 64), 128, (20, 16), "f2"), ((33, 64), (32, 32), 64, (-5, -9), "f2"), ((40, 64), (16, 32), 0, (3, 8), "f4"),
-    ((3, 9, 16), (2, 16, 16), 0, (2, -2, 4), "f4")])
+    ((33, 64), (16, 64), 128, (20, 16), "f2"), ((33, 64), (32, 32), 64, (5, 40), "f2"), ((40, 64), (16, 32), 0, (3, 8), "f4"),
+    ((3, 9, 16), (2, 16, 16), 0, (2, 2, 4), "f4")])
 @pytest.mark.parametrize("reduce", ["", "add", "max"])
 def test_bulk_store(shape, box, swizzle, coords, dtype, reduce):
     rng = np.random.default_rng(7)
@@ -415,6 +415,25 @@ def test_bulk_store(shape, box, swizzle, coords, dtype, reduce):
             want[at] = {"": lambda o, v: v, "add": lambda o, v: o + v, "max": max}[reduce](want[at], values[place])
     copy_out(len(shape), reduce).simulate(tensor_map(array, box, swizzle), box_image(values, swizzle), *coords)
     np.testing.assert_array_equal(array, want)
+
+
+@pytest.mark.parametrize("columns, coords, message", [
+    (60, (0, 0), r"a bulk store into rows of 60 elements of 2 bytes: an H200 writes the last 16 bytes whole"), (60, (0, 64), None), (56, (0, 0), None),
+    (64, (0, 4), r"a bulk store that begins at element 4 of 2 bytes of a row, within 16 bytes"), (64, (-1, 0), r"a bulk store that begins at \(-1, 0\), below 0")])
+def test_edges_of_bulk_stores(columns, coords, message):
+    """Seen on an H200; no manual says it."""
+    array = np.zeros((16, 64), np.float16)[:, :columns]
+    image = box_image(np.ones((16, 64), np.float16), 128)
+    if message is None:
+        copy_out(2).simulate(tensor_map(array, (16, 64), 128), image, *coords)
+    else:
+        with pytest.raises(SimtError, match=message):
+            copy_out(2).simulate(tensor_map(array, (16, 64), 128), image, *coords)
+
+
+def test_a_bulk_load_that_begins_within_16_bytes():
+    with pytest.raises(SimtError, match=r"a bulk copy that begins at element 4 of 2 bytes of a row, within 16 bytes: an illegal instruction on an H200"):
+        copy_in(2, 1024).simulate(tensor_map(np.ones((16, 64), np.float16), (16, 32), 64), np.zeros(1024, np.uint8), 0, 4)
 
 
 @pytest.mark.parametrize("drop, message", [
