@@ -153,10 +153,18 @@ def _bounds(b: Any, upper: Any, step: Any, unsigned: bool) -> Callable[[int], An
     return at
 
 
+def _end(b: Any, lower: Any, upper: Any, step: int) -> Any:
+    """What the count is after the last round of a loop that has rounds, modulo the type: no count before is equal to it."""
+    type = lower.type
+    span = b.sub(b.sub(upper, lower), b.const(type, 1))
+    rest = b.and_(span, b.const(type, step - 1)) if step & step - 1 == 0 else b.urem(span, b.const(type, step))
+    return b.add(b.add(lower, b.sub(span, rest)), b.const(type, step))
+
+
 @lowers("scf.for")
 def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     """A loop runs as often as Python's ``range``, also where its last count plus the step passes the type's limits. Where that can't be, the test
-    stands before the body; elsewhere before the first round, and then after each (see ``_bounds``). A step that is known at run time, and
+    stands before the body, as it does where the hooks want the loop left by its count (see ``_end``); elsewhere before the first round, and then after each (see ``_bounds``). A step that is known at run time, and
     not positive then, gives no round.
 
     With ``ttg.rounds = R`` the body stands R times, each but the first under the loop's test: ``if i + 1 < n: body …``.
@@ -173,6 +181,9 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and stride else 1
     ends_low = end is not None and stride is not None and 0 <= end and 0 < stride and end + stride < 1 << lower.type.width - 1
     tested_first = rounds == 1 and (stride == 1 or ends_low)
+    last = None
+    if rounds == 1 and stride and not tested_first and ctx.hooks.ends_by_count(node):
+        tested_first, last = True, b.select(b.icmp(less, lower, upper), _end(b, lower, upper, stride), lower)
     bound = _bounds(b, upper, step, unsigned)
     bounds = [] if tested_first else [bound(1 + i) for i in range(rounds)]
     runs = None if tested_first else b.icmp(less, lower, upper)
@@ -188,7 +199,7 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     b.set_block(header)
     induction, *arguments = header.arguments
     if tested_first:
-        b.cond_br(b.icmp(less, induction, upper), body, after)
+        b.cond_br(b.icmp(less, induction, upper) if last is None else b.icmp("ne", induction, last), body, after)
         b.set_block(body)
 
     def one(number: Any, carried: Sequence[Any]) -> list[Any]:

@@ -51,6 +51,11 @@ class TargetHooks:
         """What is raised where a kernel needs ``method``, of which this target's hooks have none of their own."""
         return UnsupportedOnTargetError(f"this target cannot do it: its hooks, the class {type(self).__name__}, do not define {method}")
 
+    def ends_by_count(self, loop: Any) -> bool:
+        """Whether an scf.for (a ``structure.Node``) of a known step is left where its count is what follows the last one, and not by a test of
+        the one before: better where registers are short."""
+        return False
+
     # -- kernel
     def prepare_kernel(self, function: Any, num_warps: int) -> None:
         """Look at the kernel (a ``structure.Function``) before anything of it is lowered."""

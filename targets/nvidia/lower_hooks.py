@@ -201,6 +201,10 @@ class NvidiaHooks(TargetHooks):
             return b.inttoptr(value, t)
         return value if value.type == t else b.bitcast(value, t)
 
+    def ends_by_count(self, loop: Any) -> bool:
+        """Loops of warp groups' products: the test of the count before spilled a backward kernel's registers."""
+        return any(node.name == "ttng.warp_group_dot" for node in loop.walk())
+
     def cache_policy(self, b: Any, evict: str) -> Any:
         """A 64-bit L2 cache policy, or None. Not a side effect: ptxas makes a constant of it."""
         if evict not in _EVICT:
