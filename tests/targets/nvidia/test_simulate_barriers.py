@@ -33,18 +33,6 @@ def test_elect_chooses_one_lane_of_each_warp():
     assert out.reshape(4, 32).sum(axis=1).tolist() == [1] * 4
 
 
-@pytest.mark.parametrize("threads, taken", [(0, False), (1, True)])
-def test_a_branch_that_is_only_there_for_the_assembler(threads, taken):
-    def body(k, args):
-        k.asm(f"{{\n.reg .pred P;\nAG${{:uid}}:\nsetp.lt.s32 P, $0, {threads};\n@P bra AG${{:uid}};\n}}", "r", k.tid)
-        put(k, args[0], k.tid)
-    if taken:
-        with pytest.raises(SimtError, match="a branch of inline assembly that is taken"):
-            run(body)
-    else:
-        assert run(body).tolist() == list(range(128))
-
-
 def test_setmaxnreg_is_by_whole_warp_groups_and_multiples_of_eight():
     def body(registers, threads):
         def build(k, args):
