@@ -154,7 +154,8 @@ def _bounds(b: Any, upper: Any, step: Any, unsigned: bool) -> Callable[[int], An
 
 
 def _end(b: Any, lower: Any, upper: Any, step: int) -> Any:
-    """What the count is after the last round of a loop that has rounds, modulo the type: no count before is equal to it."""
+    """What the count is after the last round of a loop that has rounds, modulo the type: no count before is equal to it, but the first where the rounds
+    go through all of the type."""
     type = lower.type
     span = b.sub(b.sub(upper, lower), b.const(type, 1))
     rest = b.and_(span, b.const(type, step - 1)) if step & step - 1 == 0 else b.urem(span, b.const(type, step))
@@ -182,7 +183,9 @@ def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
     ends_low = end is not None and stride is not None and 0 <= end and 0 < stride and end + stride < 1 << lower.type.width - 1
     tested_first = rounds == 1 and (stride == 1 or ends_low)
     last = None
-    if rounds == 1 and stride and not tested_first and ctx.hooks.ends_by_count(node):
+    start = b.constant_of(lower)
+    # from 0 or above, rounds times step stays below the whole range of the type, after which the count would be the first again
+    if rounds == 1 and stride and stride > 0 and not tested_first and not unsigned and start is not None and start >= 0 and ctx.hooks.ends_by_count(node):
         tested_first, last = True, b.select(b.icmp(less, lower, upper), _end(b, lower, upper, stride), lower)
     bound = _bounds(b, upper, step, unsigned)
     bounds = [] if tested_first else [bound(1 + i) for i in range(rounds)]
