@@ -428,3 +428,19 @@ def is_removable(node: Node) -> bool:
     if name in ("tt.extern_elementwise", "tt.elementwise_inline_asm"):
         return node.bool_attr("pure")
     return False
+
+
+def reaches(function: Function, body: Any, values: Any, target: Any) -> bool:
+    """Whether ``target`` is among ``values`` or what they are computed from within ``body``."""
+    todo, seen = list(values), set()
+    while todo:
+        v = todo.pop()
+        if v == target:
+            return True
+        if v in seen:
+            continue
+        seen.add(v)
+        node = function.def_node(v)
+        if node is not None and node.region is body:
+            todo += node.operands
+    return False

@@ -28,7 +28,15 @@ from typing import Any
 from tilewright.dialects import ttg
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.loop_edit import clone_under
-from tilewright.dialects.analysis.structure import Function, Node, attribute_names, functions, is_removable, type_info
+from tilewright.dialects.analysis.structure import (
+    Function,
+    Node,
+    attribute_names,
+    functions,
+    is_removable,
+    reaches,
+    type_info,
+)
 from tilewright.dialects.errors import VariantNeeded
 from tilewright.dialects.passes.pipeline_schedule import constant
 from tilewright.dialects.pipeline import PassContext
@@ -78,7 +86,7 @@ def find(function: Function, loop: Node) -> Node | None:
     if len(uses) != 1 or uses[0][0] is not end or str(last.operands[0].type).startswith("!ttg.memdesc"):
         return None
     carried = body.args[1 + uses[0][1]]
-    if _reaches(function, body, first.operands, carried) or not _reaches(function, body, last.operands[:1], first.results[0]):
+    if reaches(function, body, first.operands, carried) or not reaches(function, body, last.operands[:1], first.results[0]):
         return None
     moved = moved_with(function, last)
     if moved is None:
@@ -107,22 +115,6 @@ def _check_registers(words: int, most: int, loop: Node, ctx: PassContext) -> boo
         return True
     if ctx.num_warps == 4 and fewest_rows(loop) >= 128:
         raise VariantNeeded({"num_warps": 8}, f"the products of a loop keep {needed} registers a thread in use; two warp groups share them")
-    return False
-
-
-def _reaches(function: Function, body: Any, values: Any, target: Any) -> bool:
-    """Whether ``target`` is among ``values`` or what they are computed from within ``body``."""
-    todo, seen = list(values), set()
-    while todo:
-        v = todo.pop()
-        if v == target:
-            return True
-        if v in seen:
-            continue
-        seen.add(v)
-        node = function.def_node(v)
-        if node is not None and node.region is body:
-            todo += node.operands
     return False
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
-from tilewright.dialects.analysis.structure import Function, Node, type_info
+from tilewright.dialects.analysis.structure import Function, Node, reaches, type_info
 from tilewright.dialects.pipeline import PassContext
 from tilewright.targets.nvidia.passes.cluster_pairs import Place, Unknown
 from tilewright.targets.nvidia.passes.host_arguments import descriptor_number, is_descriptor
@@ -74,17 +74,5 @@ def _fill(function: Function, desc: Any, load: Node) -> dict[str, Any]:
 
 def _moves(function: Function, load: Node) -> bool:
     """Whether a coordinate depends on what the loop around the load carries: else its rounds read one tile again and again."""
-    seen: set[Any] = set()
-    left = list(load.operands[1:])
-    while left:
-        value = left.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        node = function.def_node(value)
-        if node is None:
-            if function.arg_of[value][0] is load.region:
-                return True
-        elif not node.regions:
-            left.extend(node.operands)
-    return False
+    body = load.region
+    return body is not None and any(reaches(function, body, load.operands[1:], carried) for carried in body.args)
