@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -79,6 +79,7 @@ class Selection:
 
 _lock = threading.RLock()
 _entries: dict[str, TargetEntry] | None = None
+_on_change: list[Callable[[], object]] = []
 
 
 def _known() -> dict[str, TargetEntry]:
@@ -102,18 +103,30 @@ def _selected(name: str, arch: str, simulate: bool) -> Selection:
     return Selection(get(name), arch, simulate)
 
 
+def on_change(forget: Callable[[], object]) -> None:
+    """Have ``forget()`` called whenever a name may stand for another plugin than before: for whoever keeps what a plugin has made."""
+    _on_change.append(forget)
+
+
+def _changed() -> None:
+    for forget in _on_change:
+        forget()
+
+
 def reload() -> None:
     """Forget what is known, so that packages installed since then are found (and in-process registrations are lost)."""
     global _entries
     with _lock:
         _entries = None
+    _changed()
 
 
 def register(plugin: TargetPlugin) -> None:
-    """Make a plugin known in this process, or replace the one of its name (an edited pipeline, a test's target)."""
+    """Make a plugin known in this process, or replace the one of its name (an edited pipeline, a test's target). Kernels are compiled anew."""
     with _lock:
         known = _known()
         known[plugin.name] = TargetEntry(plugin.name, "registered in this process", plugin=plugin, in_process=True)
+    _changed()
 
 
 def unregister(name: str) -> None:
@@ -124,6 +137,7 @@ def unregister(name: str) -> None:
         for point in metadata.entry_points(group=GROUP):
             if point.name == name:
                 known[name] = TargetEntry(name, point.value, point)
+    _changed()
 
 
 def names() -> list[str]:

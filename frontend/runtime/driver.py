@@ -7,6 +7,7 @@ detected, else cpu.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,29 +17,55 @@ if TYPE_CHECKING:
     from tilewright.targets import registry
     from tilewright.targets.protocol import GPUTarget
 
-_drivers: dict[tuple[int, str], Any] = {}
+_drivers: dict[tuple[int, str], tuple[Any, Any]] = {}  # (id of the plugin, arch simulated or "") → (the plugin, its driver): kept, so that no other gets its id
 _lock = threading.RLock()
+_with_code: weakref.WeakSet[Any] = weakref.WeakSet()  # the JITFunctions that have been launched
+
+
+def keeps_code(function: Any) -> None:
+    """Have ``function`` (a JITFunction) forget its compiled kernels, or which one it launches, when a plugin, a driver or the choice of one changes."""
+    with _lock:
+        _with_code.add(function)
+
+
+def forget_code() -> None:
+    """Have every kernel compiled anew at its next launch: a target's name may stand for another plugin."""
+    with _lock:
+        functions = list(_with_code)
+    for function in functions:
+        function.forget_kernels()
+
+
+def forget_choices() -> None:
+    """Have every kernel choose its target anew at its next launch."""
+    with _lock:
+        functions = list(_with_code)
+    for function in functions:
+        function.forget_entries()
 
 
 def driver_of(selection: registry.Selection) -> Any:
     """The target's Driver (or its simulator), made once. Raises DriverNotFoundError where the vendor's is missing."""
     key = (id(selection.plugin), selection.arch if selection.simulate else "")
     with _lock:
-        found = _drivers.get(key)
-        if found is None:
-            if selection.simulate:
-                assert selection.plugin.simulator is not None
-                found = selection.plugin.simulator(selection.arch)
-            else:
-                found = selection.plugin.driver()
-            _drivers[key] = found
-        return found
+        if key in _drivers:
+            return _drivers[key][1]
+        if selection.simulate:
+            assert selection.plugin.simulator is not None
+            return _keep_driver(selection, selection.plugin.simulator(selection.arch))
+        return _keep_driver(selection, selection.plugin.driver())
 
 
 def set_driver(selection: registry.Selection, driver: Any) -> None:
     """Let ``driver`` (an object with the methods of targets.protocol.Driver) serve a selection in this process, in place of the target's own."""
+    _keep_driver(selection, driver)
+    forget_code()  # it is loaded in the driver of before
+
+
+def _keep_driver(selection: registry.Selection, driver: Any) -> Any:
     with _lock:
-        _drivers[id(selection.plugin), selection.arch if selection.simulate else ""] = driver
+        _drivers[id(selection.plugin), selection.arch if selection.simulate else ""] = selection.plugin, driver
+    return driver
 
 
 class _Utils:
@@ -137,8 +164,12 @@ class DriverConfig:
         self.recent: Any = None  # the CompiledKernel launched last, so that do_bench times the target that ran
 
     def selected(self) -> registry.Selection | None:
-        """The target that ``set_active`` chose, or None."""
-        return self._chosen.selection if isinstance(self._chosen, ActiveDriver) else None
+        """The target that ``set_active`` chose, or None. Of an object with Triton's driver methods: that of its ``get_current_target()``."""
+        if self._chosen is None or isinstance(self._chosen, ActiveDriver):
+            return self._chosen and self._chosen.selection
+        from tilewright.targets import registry
+
+        return registry.select(self._chosen.get_current_target())
 
     @property
     def default(self) -> ActiveDriver:
@@ -166,9 +197,11 @@ class DriverConfig:
             raise TargetNotFoundError(f"set_active takes a target, as text or a GPUTarget, or an object with get_current_target; found {driver!r} "
                                       f"({type(driver).__name__})")
         self._chosen = driver
+        forget_choices()
 
     def reset_active(self) -> None:
         self._chosen = None
+        forget_choices()
 
 
 driver = DriverConfig()

@@ -20,7 +20,7 @@ from tilewright.runtime.arguments import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.binder import make_binder, make_collector
 from tilewright.runtime.callables import JITCallable, KernelParam
 from tilewright.runtime.compile_ahead import compiling
-from tilewright.runtime.driver import driver
+from tilewright.runtime.driver import driver, keeps_code
 from tilewright.runtime.errors import ArgumentError, KernelCallError
 from tilewright.runtime.explain import choices, named, tell
 from tilewright.runtime.refusals import (
@@ -113,7 +113,12 @@ class _DeviceCaches(dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, An
 
     def clear(self) -> None:
         super().clear()
-        self._function._forget_kernels()
+        self._function.forget_kernels()
+
+
+def _memory_key(source: Any, selection: Any, options: dict[str, Any]) -> tuple[str, str, str]:
+    """What a function keeps a compiled kernel under."""
+    return source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0]))
 
 
 class JITFunction(JITCallable, KernelInterface):
@@ -359,15 +364,18 @@ class JITFunction(JITCallable, KernelInterface):
         target = driver.active.get_current_target()
         return {}, {}, target, make_backend(target), self._bind or self._make_bind()
 
-    def _forget_kernels(self) -> None:
+    def forget_kernels(self) -> None:
+        """Compile anew at the next launch."""
         with self._compile_lock:
-            self._forget_entries()
+            self.forget_entries()
             self._kernels.clear()
 
-    def _forget_entries(self) -> None:
-        self._entries.clear()
-        if self._native is not None:
-            self._native.forget()
+    def forget_entries(self) -> None:
+        """Look anew, at the next launch, which kernel it takes."""
+        with self._compile_lock:
+            self._entries.clear()
+            if self._native is not None:
+                self._native.forget()
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
         """The error of a failed binding, with the parameter's name."""
@@ -397,7 +405,7 @@ class JITFunction(JITCallable, KernelInterface):
         """Some name stands for another object: forget the code that was made with the old one, unless the values are equal."""
         with self._compile_lock:
             if self._refresh():
-                self._forget_entries()
+                self.forget_entries()
                 return None
             _ = self.cache_key  # look at the new objects from now on
             return entry
@@ -444,7 +452,8 @@ class JITFunction(JITCallable, KernelInterface):
             options["debug"] = True
         with compiling(), self._compile_lock:
             source = ASTSource(self, signature, constants, attrs)
-            memory_key = (source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0])))
+            memory_key = _memory_key(source, selection, options)
+            keeps_code(self)
             kernel = self._kernels.get(memory_key)
             if kernel is None:
                 mode = active_mode.get()
@@ -511,7 +520,8 @@ class JITFunction(JITCallable, KernelInterface):
             raise ArgumentError(f"the specialisation is that of {data['name']}, not of {self._fn_name}")
         source = ASTSource(self, data["signature"], {tuple(k): v for k, v in data["constants"]}, {tuple(k): v for k, v in data["attrs"]})
         selection = registry.parse(data["target"])
-        memory_key = (source.hash(), str(selection), repr(sorted(data["options"].items(), key=lambda kv: kv[0])))
+        memory_key = _memory_key(source, selection, data["options"])
+        keeps_code(self)
         with compiling(), self._compile_lock:
             kernel = self._kernels.get(memory_key)
             if kernel is None:

@@ -12,7 +12,8 @@ import pytest
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.compiler.source import ASTSource
-from tilewright.dialects.errors import ArgumentError
+from tilewright.dialects.errors import ArgumentError, TargetNotFoundError
+from tilewright.runtime.driver import set_driver
 from tilewright.runtime.errors import KernelCallError
 from tilewright.targets import registry
 
@@ -318,6 +319,57 @@ def test_device_of_arguments_is_checked(fake, monkeypatch):
             add[(1,)](x, OnGpu(), 5, 3)
     finally:
         registry.unregister("gpu")
+
+
+def test_a_target_set_after_a_launch_is_followed(fake, monkeypatch):
+    x = aligned(8)
+    monkeypatch.delenv("TILEWRIGHT_TARGET")
+    driver = triton.runtime.driver
+
+    class Active:
+        """An object with Triton's driver methods, as tools put in its place."""
+
+        def get_current_target(self):
+            return triton.backends.compiler.GPUTarget("fakebackend", 1, 32)
+
+    try:
+        for chosen, arch in (("fake:f1", 1), ("fake:f2", 2), (Active(), 1), ("fake:f2", 2)):
+            driver.set_active(chosen)
+            for _ in range(3):
+                assert add[(1,)](x, x, 5, 3).metadata.target.arch == arch
+        driver.reset_active()
+        monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
+        assert add[(1,)](x, x, 5, 3).metadata.target.arch == 1
+    finally:
+        driver.reset_active()
+
+
+def test_a_replaced_plugin_is_followed(fake):
+    """Kernels compile anew, by the new plugin, and run on its driver, also where it lies at the address of one that is gone."""
+    x = aligned(8)
+    for _ in range(2):
+        add[(1,)](x, x, 5, 3)
+    assert len(fake.driver.launches) == 2 and len(fake.contexts) == 1
+    for _ in range(20):
+        target = fake_target.Fake()
+        registry.register(target.plugin)
+        for _ in range(2):
+            add[(1,)](x, x, 5, 3)
+        assert len(target.driver.launches) == 2
+        registry.unregister("fake")
+    with pytest.raises(TargetNotFoundError, match="no target 'fake'"):
+        add[(1,)](x, x, 5, 3)
+    assert len(fake.driver.launches) == 2
+
+
+def test_a_replaced_driver_is_followed(fake):
+    x = aligned(8)
+    add[(1,)](x, x, 5, 3)
+    other = fake_target.FakeDriver()
+    set_driver(registry.parse("fake:f1"), other)
+    for _ in range(2):
+        add[(1,)](x, x, 5, 3)
+    assert len(fake.driver.launches) == 1 and len(other.launches) == len(other.loads) * 2 == 2
 
 
 def test_target_variable_is_followed(fake, monkeypatch):
