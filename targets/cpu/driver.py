@@ -33,15 +33,13 @@ def num_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-NULL_MARK = "null: "  # begins the messages of passes/check_addresses.py
+NULL_MARK = "\0null: "  # begins the messages of passes/check_addresses.py, and none of a user's
 CHECKED = {"check_addresses": True}  # the option that makes the version for launches with a null pointer
 
 _local = threading.local()
 _running: dict[int, tuple[Sequence[str], list[str]]] = {}  # thread → messages of the kernel it runs, and the launch's failures
 _MAX_SIZE = 2**31 - 1  # programs along one axis
 _WORTH_THREADS = 100e-6  # seconds of work below which waking other threads costs more than it saves
-
-
 _AT_ONCE = 1024  # programs of kernels whose programs wait for one another that run at the same time, as a large GPU would
 _SCRATCH = 1 << 30  # bytes of scratch memory for them all
 
@@ -106,6 +104,12 @@ def _assert(text: int, x: int, y: int, z: int) -> None:
     messages, failures = _running[threading.get_ident()]
     message = messages[text]
     failures.append(f"{message} [program ({x}, {y}, {z})]" if message.startswith(NULL_MARK) else f"device_assert failed in program ({x}, {y}, {z}): {message}")
+
+
+def _failure(failures: Sequence[str]) -> DeviceAddressError | KernelAssertionError:
+    """The error of a launch whose programs told these."""
+    text = failures[0] + (f" (and {len(failures) - 1} more)" if len(failures) > 1 else "")
+    return DeviceAddressError(text.removeprefix(NULL_MARK)) if text.startswith(NULL_MARK) else KernelAssertionError(text)
 
 
 class Loaded:
@@ -207,9 +211,14 @@ class CpuDriver:
             failures: list[str] = []
 
             def chunk(begin: int, end: int) -> None:
-                if messages:
-                    _running[threading.get_ident()] = messages, failures
-                call(where, begin, end, gx, gy, gz, _scratch(scratch_bytes))
+                if not messages:
+                    call(where, begin, end, gx, gy, gz, _scratch(scratch_bytes))
+                    return
+                _running[threading.get_ident()] = messages, failures
+                try:
+                    call(where, begin, end, gx, gy, gz, _scratch(scratch_bytes))
+                finally:
+                    del _running[threading.get_ident()]
 
             if total <= 0:
                 return
@@ -217,39 +226,40 @@ class CpuDriver:
             if 0 < handle.seconds * total < _WORTH_THREADS:
                 workers = 1
             start = time.perf_counter()
-            if checked:  # one after another, up to the first that fails
+            if waits:  # all to the end, also where one fails: others may wait for it
+                at_once(min(total, _AT_ONCE, max(self._threads, _SCRATCH // max(scratch_bytes, 1))), total, lambda program: chunk(program, program + 1))
+            elif checked:  # one after another, up to the first that fails
                 for program in range(total):
                     chunk(program, program + 1)
                     if failures:
                         break
-            elif waits:
-                at_once(min(total, _AT_ONCE, max(self._threads, _SCRATCH // max(scratch_bytes, 1))), total, lambda program: chunk(program, program + 1))
             elif workers <= 1:
                 chunk(0, total)
             else:
-                # a few chunks a thread even out programs of unlike length
-                step = max(1, -(-total // (workers * 4)))
-                position = iter(range(0, total, step))
-                lock = threading.Lock()
-
-                def work() -> None:
-                    while True:
-                        with lock:
-                            begin = next(position, None)
-                        if begin is None:
-                            return
-                        chunk(begin, min(begin + step, total))
-
-                others = [self.pool().submit(work) for _ in range(workers - 1)]
-                work()
-                for future in others:
-                    future.result()
+                self._share(chunk, total, workers)
             handle.seconds = (time.perf_counter() - start) * workers / total
             if failures:
-                text = failures[0] + (f" (and {len(failures) - 1} more)" if len(failures) > 1 else "")
-                raise DeviceAddressError(text.removeprefix(NULL_MARK)) if text.startswith(NULL_MARK) else KernelAssertionError(text)
+                raise _failure(failures)
 
         return launch
+
+    def _share(self, chunk: Callable[[int, int], None], total: int, workers: int) -> None:
+        """Run programs 0 to ``total`` on as many threads: a few chunks each, to even out programs of unlike length."""
+        step = max(1, -(-total // (workers * 4)))
+        position, lock = iter(range(0, total, step)), threading.Lock()
+
+        def work() -> None:
+            while True:
+                with lock:
+                    begin = next(position, None)
+                if begin is None:
+                    return
+                chunk(begin, min(begin + step, total))
+
+        others = [self.pool().submit(work) for _ in range(workers - 1)]
+        work()
+        for future in others:
+            future.result()
 
     def synchronize(self) -> None:
         """Launches are done when they return."""

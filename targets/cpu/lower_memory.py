@@ -288,20 +288,20 @@ def base_of(value: Any) -> Any:
             continue
         if name == "scf.for":
             position = [r == value for r in owner.results].index(True)
-            value = owner.operands[3 + position]
-            continue
-        if not isinstance(owner, ir.Block):
+            body = owner.regions[0].blocks[0]
+        elif isinstance(owner, ir.Block):
+            parent, position, body = owner.owner.operation, ir.BlockArgument(value).arg_number - 1, owner
+            if parent.name == "func.func":  # two arguments of a called function may come from one of the kernel's
+                return value if "tt.kernel" in parent.attributes else None
+            if parent.name != "scf.for" or position < 0:
+                return None
+            owner = parent
+        else:
             return None
-        parent = owner.owner.operation
-        number = ir.BlockArgument(value).arg_number
-        if parent.name == "func.func":  # two arguments of a called function may come from one of the kernel's
-            return value if "tt.kernel" in parent.attributes else None
-        if parent.name != "scf.for" or number == 0:
+        # what a loop carries is the argument's where each round moves it on alone, also after the loop
+        if not _moves(body.operations[len(body.operations) - 1].operation.operands[position], body.arguments[position + 1]):
             return None
-        yielded = owner.operations[len(owner.operations) - 1].operation.operands[number - 1]
-        if not _moves(yielded, value):
-            return None
-        value = parent.operands[2 + number]
+        value = owner.operands[3 + position]
     return None
 
 

@@ -86,15 +86,16 @@ def _check(op: Any, base: Any) -> None:
 
 
 def _put_under(op: Any, ok: Any) -> None:
-    """Move the op into the first branch of an ``scf.if``; its results are zeros in the other."""
+    """Move the op into the first branch of an ``scf.if``; in the other its results are what a load that is masked off gives (``other``), or zeros."""
     types = [r.type for r in op.results]
+    other = list(op.operands)[2:] if op.name == "tt.load" else []
     choice = ir.Operation.create("scf.if", results=types, operands=[ok], regions=2)
     for old, new in zip(op.results, choice.results):
         old.replace_all_uses_with(new)
     for region, values in zip(choice.regions, (list(op.results), None)):
         block = region.blocks.append()
         with ir.InsertionPoint(block):
-            end = ir.Operation.create("scf.yield", operands=[_zero(t) for t in types] if values is None else values)
+            end = ir.Operation.create("scf.yield", operands=(other or [_zero(t) for t in types]) if values is None else values)
             if values is not None:
                 op.move_before(end)
 

@@ -283,3 +283,20 @@ def test_columns_under_a_mask_of_rows(k, other, dtype):
     expected[:k] = x.T[:k]
     expected[:, 3] = other or 0
     assert np.array_equal(out, expected)
+
+
+@triton.jit
+def reversed_in_place(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    p = x + i
+    for _ in range(n):
+        p = y + i
+    tl.store(p, tl.load(y + BLOCK - 1 - i))
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_pointer_that_a_loop_leaves_may_be_another_arguments(rounds):
+    """All is loaded before anything is stored: p is not x's alone, though the loop begins with that."""
+    x, y = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    reversed_in_place[(1,)](x, y, rounds, BLOCK=64)
+    assert ((y if rounds else x) == np.arange(64)[::-1]).all()

@@ -10,7 +10,7 @@ import pytest
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.bundle import load_bundle, write_bundle
-from tilewright.dialects.errors import DeviceAddressError
+from tilewright.dialects.errors import DeviceAddressError, DeviceAssertionError
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 torch = pytest.importorskip("torch")
@@ -38,6 +38,12 @@ def line_of(kernel, text):
 def copy(x, y, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, tl.load(x + i, mask=i < n, other=-1.0), mask=i < n)
+
+
+@triton.jit
+def others(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n, other=-1.0))
 
 
 @triton.jit
@@ -98,7 +104,7 @@ def test_arguments_without_memory(kernel, more, what, null):
     assert not y.any()
 
 
-def test_stores_and_descriptors():
+def test_stores():
     with pytest.raises(DeviceAddressError, match="copy: tl.store through y, which is a null pointer"):
         copy[(1,)](np.zeros(16, np.float32), Null(), 3, 16)
 
@@ -108,6 +114,8 @@ def test_what_is_masked_off_is_no_error():
     for _ in range(2):
         copy[(1,)](Null(), y, 0, 16)
     assert (y == 2).all()
+    others[(1,)](Null(), y, 0, 16)
+    assert (y == -1).all()
     x = np.arange(16, dtype=np.float32)
     made = copy[(1,)](x, y, 16, 16)  # others are launched as ever
     assert (y == x).all() and not made.metadata._asdict().get("check_addresses")
@@ -124,6 +132,47 @@ def test_null_is_still_null_to_the_kernel():
     y = np.zeros(1, np.float32)
     has[(1,)](Null(), y)
     assert y[0] == 7
+
+
+@triton.jit
+def last_of_loop(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    p = x + i
+    for _ in range(n):
+        p = y + i
+    tl.store(p, 7.0)
+
+
+def test_a_loop_may_leave_another_argument():
+    y = np.zeros(16, np.float32)
+    last_of_loop[(1,)](Null(), y, 1, 16)
+    assert (y == 7).all()
+    with pytest.raises(DeviceAddressError, match="tl.store at an address near 0"):
+        last_of_loop[(1,)](Null(), y, 0, 16)
+
+
+@triton.jit
+def each_after_the_next(flags, x, out, n):
+    pid = tl.program_id(0)
+    while tl.atomic_add(flags + pid + 1, 0) == 0:
+        pass
+    tl.store(out + pid, tl.load(x, mask=n < 0, other=3.0))
+    tl.atomic_xchg(flags + pid, 1)
+
+
+def test_programs_that_wait_for_one_another_still_run_at_the_same_time():
+    flags, out = np.array([0, 0, 0, 0, 1], np.int32), np.zeros(4, np.float32)
+    made = each_after_the_next[(4,)](flags, Null(), out, 4)
+    assert (out == 3).all() and flags.all() and made.metadata.check_addresses
+
+
+def test_a_message_of_the_users_own():
+    @triton.jit
+    def positive(x):
+        tl.device_assert(tl.load(x) > 0, "null: not at all")
+
+    with pytest.raises(DeviceAssertionError, match=r"device_assert failed in program \(0, 0, 0\): null: not at all"):
+        positive[(1,)](np.zeros(1, np.float32), debug=True)
 
 
 @triton.jit
@@ -170,5 +219,5 @@ def test_a_descriptor_without_memory():
     y = np.zeros(64, np.float32)
     tile[(1,)](d, y)
     d.base = Null()
-    with pytest.raises(Exception, match="null|no memory|address"):
+    with pytest.raises(DeviceAddressError, match="^tile: tl.load through d, which is a null pointer"):
         tile[(1,)](d, y)
