@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tilewright.dialects.analysis.structure import Function, Node
@@ -15,8 +16,10 @@ def waiting_reads(function: Function) -> list[Node]:
     found: dict[int, Node] = {}
     for node in function.nodes():
         if node.name == "scf.while":
-            for read in _reads(function, node):
-                found[id(read)] = read
+            for read in reads_of_end(function, node):
+                addresses = read.operands if read.name in ("func.call", "tt.elementwise_inline_asm") else read.operands[:1]
+                if all(_stays(function, a, node, set()) for a in addresses):
+                    found[id(read)] = read
     return list(found.values())
 
 
@@ -45,8 +48,8 @@ def _sources(function: Function, value: Any, loop: Node) -> list[Any]:
     return []
 
 
-def _reads(function: Function, loop: Node) -> list[Node]:
-    found: list[Node] = []
+def reads_of_end(function: Function, loop: Node) -> Iterator[Node]:
+    """The reads (loads, atomics, calls) inside ``loop`` (scf.while), whatever their address, on which its end depends."""
     seen: set[Any] = set()
     todo = [loop.regions[0].ops[-1].operands[0]]
     while todo:
@@ -56,11 +59,8 @@ def _reads(function: Function, loop: Node) -> list[Node]:
         seen.add(value)
         node = function.def_node(value)
         if node is not None and node.name in _READS:
-            addresses = node.operands if node.name in ("func.call", "tt.elementwise_inline_asm") else node.operands[:1]
-            if all(_stays(function, a, loop, set()) for a in addresses):
-                found.append(node)
+            yield node
         todo += _sources(function, value, loop)
-    return found
 
 
 def _handed_on(function: Function, value: Any, loop: Node) -> bool:

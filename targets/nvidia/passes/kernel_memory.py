@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewright.dialects.analysis.affine import pointer_roots
 from tilewright.dialects.analysis.structure import Function, Node
+from tilewright.dialects.analysis.waiting import reads_of_end
 from tilewright.targets.nvidia.passes.host_arguments import is_descriptor
 from tilewright.targets.nvidia.passes.host_recipe import Host
 
@@ -60,7 +60,7 @@ def memory_of(function: Function, host: Host) -> Memory:
 
 def _waits(function: Function) -> Iterator[Node]:
     """The ops by which a program may learn that others have written something: atomics that acquire and volatile loads, where somebody looks at
-    what they give, and loads that a while loop goes round for."""
+    what they give, and loads and atomics of any kind that a while loop goes round for."""
     for node in function.nodes():
         if node.name in _BOTH:
             if node.str_attr("sem") in ("acquire", "acq_rel") and any(function.uses(r) for r in node.results):
@@ -69,33 +69,7 @@ def _waits(function: Function) -> Iterator[Node]:
             if (node.bool_attr("is_volatile") or node.str_attr("cache") == "cv") and function.uses(node.results[0]):
                 yield node
         elif node.name == "scf.while":
-            yield from _polled(function, node)
-
-
-def _polled(function: Function, loop: Node) -> Iterator[Node]:
-    """The loads inside ``loop`` (scf.while) that its condition depends on."""
-    before, after = loop.regions
-    inside = {id(n) for n in loop.walk()}
-    todo, seen = [before.ops[-1].operands[0]], set[Any]()
-    while todo:
-        value = todo.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        node = function.def_node(value)
-        if node is not None:
-            if id(node) in inside:
-                if node.name == "tt.load":
-                    yield node
-                todo += [*node.operands, *(v for region in node.regions for v in region.ops[-1].operands)]
-            continue
-        region, number = function.arg_of[value]
-        if region is before:
-            todo.append(after.ops[-1].operands[number])
-        elif region is after:
-            todo.append(before.ops[-1].operands[number + 1])
-        elif region.parent is not None and id(region.parent) in inside:
-            todo += [*region.parent.operands, *region.ops[-1].operands]
+            yield from (read for read in reads_of_end(function, node) if read.name in ("tt.load", *_BOTH))
 
 
 def _keep_in_place(function: Function, memory: Memory, orders: list[tuple[Node, str]]) -> None:

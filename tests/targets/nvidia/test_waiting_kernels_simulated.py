@@ -29,18 +29,20 @@ WAITS = {
     "an atomic": ("before", "while tl.atomic_add(flag + pid, 0) == 0:\n        pass", True),
     "an atomic a round": ("inside", "while tl.atomic_cas(flag, 1, 1) != 1:\n            pass", True),
     "its value looked at once": ("before", "tl.store(flag + 2, tl.atomic_add(flag + pid, 0, sem='acquire'))", True),
+    "an atomic that orders nothing": ("before", "while tl.atomic_add(flag + pid, 0, sem='relaxed') == 0:\n        pass", True),
     "a volatile load": ("before", "x = tl.load(flag + pid, volatile=True)\n    while x == 0:\n        x = tl.load(flag + pid, volatile=True)", True),
     "a load": ("before", "while tl.load(flag + pid) == 0:\n        pass", True),
     "a load that the condition's data came from": ("before", "x = 0\n    while x < 1:\n        if pid >= 0:\n            x = tl.load(flag + pid)", True),
     "a wait at the end": ("after", "while tl.atomic_add(flag + pid, 0) == 0:\n        pass", False),
     "an atomic that only releases": ("before", "tl.store(flag + 2, tl.atomic_add(flag + pid, 0, sem='release'))", False),
+    "a relaxed atomic looked at once": ("before", "tl.store(flag + 2, tl.atomic_add(flag + pid, 0, sem='relaxed'))", False),
     "an atomic nobody looks at": ("inside", "tl.atomic_add(flag + pid, 1)", False),
     "a load once": ("before", "tl.store(flag + 2, tl.load(flag + pid))", False),
     "a count that is not loaded": ("before", "x = tl.load(flag + pid)\n    while x < 4:\n        x += 1\n    tl.store(flag + 2, x)", False),
 }
 
 
-SELDOM = ("a volatile load", "a wait at the end", "a load once", "a count that is not loaded", "in an if", "in a for")  # the code that the others run, again
+SELDOM = ("a relaxed atomic looked at once", "a volatile load", "a wait at the end", "a load once", "a count that is not loaded", "in an if", "in a for")  # the code that the others run, again
 
 
 def cases(table):
