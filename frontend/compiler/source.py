@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tilewright.dialects.errors import ArgumentError
-from tilewright.runtime.dependencies import stable_text
+from tilewright.runtime.dependencies import argument_text
 from tilewright.runtime.specialize import constexpr_value, shown
 
 Path_ = tuple[int, ...]
@@ -102,7 +102,7 @@ class ASTSource:
 
     def hash(self) -> str:
         """Hex key of the source text, all it depends on, and the specialisation."""
-        constants = [f"{path}={stable_text(value)}" for path, value in sorted(self.constants.items())]
+        constants = [f"{path}={argument_text(value)}" for path, value in sorted(self.constants.items())]
         attrs = [f"{path}={sorted(map(str, value))}" for path, value in sorted(self.attrs.items())]
         types = [f"{name}:{kind!r}" for name, kind in self.signature.items()]
         text = "\n".join([self.fn.cache_key, self.name, str(getattr(self.fn, "noinline", None)), *types, *constants, *attrs])

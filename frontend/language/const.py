@@ -27,9 +27,20 @@ class constexpr:
     __module__ = __name__.rpartition(".")[0] + ".core"  # as in Triton; by this module's name no attribute leads here: ``language.const`` is a class
 
     __slots__ = ("value",)
+    value: Any
 
     def __init__(self, value: Any):
-        self.value: Any = unwrap(value) if type(value) is constexpr else value
+        _set(self, unwrap(value) if type(value) is constexpr else value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            object.__getattribute__(self, "value")
+        except AttributeError:  # a copy, or what a pickle gives
+            object.__setattr__(self, name, value)
+        else:
+            object.__setattr__(self, name, value)
+            for tell in listeners:
+                tell()
 
     @property
     def type(self) -> Any:
@@ -99,6 +110,12 @@ class constexpr:
 
     def not_(self) -> constexpr:
         return constexpr(not self.value)
+
+
+_set = constexpr.__dict__["value"].__set__
+
+
+listeners: list[Callable[[], object]] = []  # called when another value is assigned to a constexpr: a kernel may have been compiled with the old one
 
 
 def _is_runtime(value: Any) -> bool:

@@ -7,10 +7,12 @@ import inspect
 import re
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from tilewright.language.const import listeners
 from tilewright.runtime import dependencies
+from tilewright.runtime.driver import forget_choices
 from tilewright.runtime.errors import ArgumentError, KernelCallError
 from tilewright.runtime.specialize import ALIGN, ONE, element_name
 
@@ -84,6 +86,19 @@ def check_function(fn: Any) -> None:
         raise KernelCallError(f"{place}: the parameter {reserved[0]!r} of {name} has to be called otherwise: names that start with _tw_ are the launcher's")
 
 
+_edition = 0  # counts what changed in place
+
+
+def edited() -> None:
+    """What kernels are made of has changed in place: have all look at it anew."""
+    global _edition
+    _edition += 1
+    forget_choices()
+
+
+listeners.append(edited)
+
+
 class JITCallable:
     """A function whose source the compiler reads: parameters, source text, and the key of all that its code depends on."""
 
@@ -112,6 +127,9 @@ class JITCallable:
         self._slow_checks: list[dependencies.Use] = []
         self._hash_lock = threading.RLock()
         self._hashing = False
+        self._edition = 0
+        self._key = ""  # what hash was last
+        self._noinline: bool | None = None
         self._tree: ast.Module | None = None
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
@@ -129,9 +147,21 @@ class JITCallable:
     def src(self, text: str) -> None:
         self._src = text
         self._invalidate()
+        edited()
 
     def _unsafe_update_src(self, text: str) -> None:
         self.src = text
+
+    @property
+    def noinline(self) -> bool | None:
+        """Whether calls of the function stay calls."""
+        return self._noinline
+
+    @noinline.setter
+    def noinline(self, value: bool | None) -> None:
+        if value != self._noinline:
+            self._noinline = value
+            edited()
 
     def parse(self) -> ast.Module:
         """The definition as a module of one function; line 1 is ``def_line`` of the file, column 0 its column ``indent``."""
@@ -148,8 +178,10 @@ class JITCallable:
 
     @property
     def cache_key(self) -> str:
-        """Hash of the source, of the sources of all jit functions reached from it, and of the globals that they read."""
+        """Hash of the source, of the sources of all jit functions reached from it, and of the globals that they read, as they are now."""
         with self._hash_lock:
+            if self.hash is not None and not self._hashing and self._outdated():
+                self._refresh()
             if self.hash is None:
                 if self._hashing:  # a function that calls itself
                     return f"recursion:{self._fn_name}"
@@ -164,31 +196,48 @@ class JITCallable:
     def _compute_hash(self) -> None:
         function = self.parse().body[0]
         assert isinstance(function, ast.FunctionDef)
+        self._edition = _edition
         parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         self._uses = dependencies.find(self.fn, function, parameters)
         self.used_global_vals = {(u.name, id(self.__globals__)): (u.value, self.__globals__) for u in self._uses
                                  if not hasattr(u.value, "cache_key")}
         parts = [self._src, str(self.starting_line_number)]
         parts += [f"{u.name} = {dependencies.stable_text(u.value)}" for u in sorted(self._uses, key=lambda u: u.name)]
-        uses = list(self._uses)
-        for use in self._uses:
-            if isinstance(use.value, JITCallable) and use.value is not self:
-                uses += use.value._all_uses({id(self)})
-        self._checks = [(*u.place, u.value) for u in uses if u.place is not None]
-        self._slow_checks = [u for u in uses if u.place is None]
+        uses = self._all_uses(set())
+        checks = {(id(scope), name): (scope, name, value) for u in uses for scope, name, value in u.places}
         import hashlib  # loads OpenSSL: with the first kernel, not with Tilewright
 
-        self.hash = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        if key != self._key:
+            self._key = key
+            self._code_changed()  # before launches look at the new checks
+        self._checks = list(checks.values())
+        self._slow_checks = [u for u in uses if not u.places]
+        self.hash = key
+
+    def _code_changed(self) -> None:
+        """The key is another one than before."""
 
     def _all_uses(self, seen: set[int]) -> list[dependencies.Use]:
         if id(self) in seen:
             return []
         seen.add(id(self))
         out = list(self._uses)
-        for use in self._uses:
-            if isinstance(use.value, JITCallable):
-                out += use.value._all_uses(seen)
+        for callee in self._callees():
+            out += callee._all_uses(seen)
         return out
+
+    def _callees(self) -> Iterator[JITCallable]:
+        """The jit functions that it may call, those in constexprs and tuples too."""
+        for use in self._uses:
+            for value in dependencies.parts(use.value):
+                if isinstance(value, JITCallable):
+                    yield value
+
+    def _outdated(self) -> bool:
+        """Whether anything is no longer what it was when the hash was made."""
+        return (self._edition != _edition or any(scope.get(name) is not value for scope, name, value in self._checks)
+                or any(use.changed() for use in self._slow_checks))
 
     def _invalidate(self) -> None:
         with self._hash_lock:
@@ -202,9 +251,8 @@ class JITCallable:
             return False
         seen.add(id(self))
         changed = any(u.changed() for u in self._uses)
-        for use in self._uses:
-            if isinstance(use.value, JITCallable):
-                changed |= use.value._refresh(seen)
+        for callee in self._callees():
+            changed |= callee._refresh(seen)
         self._invalidate()
         return changed
 

@@ -165,8 +165,10 @@ class DriverConfig:
 
     def selected(self) -> registry.Selection | None:
         """The target that ``set_active`` chose, or None. Of an object with Triton's driver methods: that of its ``get_current_target()``."""
-        if self._chosen is None or isinstance(self._chosen, ActiveDriver):
-            return self._chosen and self._chosen.selection
+        if self._chosen is None:
+            return None
+        if isinstance(self._chosen, ActiveDriver):
+            return self._chosen.selection
         from tilewright.targets import registry
 
         return registry.select(self._chosen.get_current_target())

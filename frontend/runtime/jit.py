@@ -142,8 +142,8 @@ class JITFunction(JITCallable, KernelInterface):
                 raise ArgumentError(f"jit: {name} is a function; found {shown(function)} ({type(function).__name__})")
         self.do_not_specialize = list(do_not_specialize or ())
         self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
-        self.debug = debug
-        self.noinline = noinline
+        self._debug = debug
+        self._noinline = noinline
         self.launch_metadata = launch_metadata
         self._repr = repr
         names = [p.name for p in self.signature.parameters.values()]
@@ -163,6 +163,7 @@ class JITFunction(JITCallable, KernelInterface):
         self.device_caches = _DeviceCaches(self)
         self._bind: Any = None
         self._entries: dict[Any, Any] = {}  # key of _run_cold → _Entry; key of the generated code → what it unpacks
+        self._generation = 0  # counts how often those were forgotten
         self._kernels: dict[Any, Any] = {}
         self._compile_lock = threading.RLock()
         self._several = True  # whether there is more than one device
@@ -178,6 +179,16 @@ class JITFunction(JITCallable, KernelInterface):
         self.last_launched: Any = None  # the CompiledKernel
 
     @property
+    def debug(self) -> bool | None:
+        """Whether launches ask for device assertions."""
+        return self._debug
+
+    @debug.setter
+    def debug(self, value: bool | None) -> None:
+        self._debug = value
+        self.forget_entries()
+
+    @property
     def repr(self) -> Callable[[Any], str]:
         """The function that names a specialisation of the kernel: ``repr(specialisation) → name``."""
         return (lambda _: self._fn_name) if self._repr is None else self._repr
@@ -185,6 +196,7 @@ class JITFunction(JITCallable, KernelInterface):
     @repr.setter
     def repr(self, value: Any) -> None:
         self._repr = value
+        self.forget_entries()
 
     def add_pre_run_hook(self, hook: Callable[..., None]) -> None:
         """``hook(*args, **kwargs)`` is called with the launch's arguments before every launch."""
@@ -270,6 +282,7 @@ class JITFunction(JITCallable, KernelInterface):
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         bind = self._bind or self._make_bind()
+        generation = self._generation
         try:
             kinds, values, options = bind(*args, **kwargs)
             key = (kinds, tuple(options.items()) if options else None, _environ_get(_TARGET_VARIABLE))
@@ -291,7 +304,7 @@ class JITFunction(JITCallable, KernelInterface):
                 return kernel
             if isinstance(kernel, FutureKernel):
                 kernel = kernel.result()
-            entry = self._entries[key] = _Entry(kernel, self.params)
+            entry = self._keep(key, _Entry(kernel, self.params), generation)
         bound = self._collect(*args, **kwargs)[0]
         if callable(grid):
             grid = called_grid(grid, GridArguments(bound))
@@ -327,7 +340,7 @@ class JITFunction(JITCallable, KernelInterface):
         driver.recent = self.last_launched = ran
         if warm_key is not None:
             if whole and pinned_told_apart(warm_key, bound.values()):
-                self._entries[warm_key] = entry.warm(device if placed else None)
+                self._keep(warm_key, entry.warm(device if placed else None), generation)
                 self._begin_native(entry.launcher)
         elif self._warm is None:
             count = getattr(entry.kernel.driver, "device_count", None)
@@ -337,6 +350,13 @@ class JITFunction(JITCallable, KernelInterface):
             self._take_by_position(min(len(args), sum(not p.keyword_only for p in self.params)))
             self._begin_native(entry.launcher)
         return ran
+
+    def _keep(self, key: Any, entry: Any, generation: int) -> Any:
+        """Let launches find an entry under a key, unless what it was made of has changed since there were so many generations. Returns it."""
+        self._entries[key] = entry
+        if self._generation != generation:
+            self._entries.pop(key, None)
+        return entry
 
     def _begin_native(self, launcher: Any) -> None:
         """Let machine code do warm launches, where a launcher can be replaced by it. On a first launch, so that none that is timed waits for the code."""
@@ -372,10 +392,12 @@ class JITFunction(JITCallable, KernelInterface):
 
     def forget_entries(self) -> None:
         """Look anew, at the next launch, which kernel it takes."""
-        with self._compile_lock:
-            self._entries.clear()
-            if self._native is not None:
-                self._native.forget()
+        self._generation += 1  # a launch that is looking at this moment keeps nothing
+        self._entries.clear()
+        if self._native is not None:
+            self._native.forget()
+
+    _code_changed = forget_entries
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
         """The error of a failed binding, with the parameter's name."""
@@ -404,11 +426,9 @@ class JITFunction(JITCallable, KernelInterface):
     def _after_global_change(self, entry: Any) -> Any:
         """Some name stands for another object: forget the code that was made with the old one, unless the values are equal."""
         with self._compile_lock:
-            if self._refresh():
-                self.forget_entries()
-                return None
-            _ = self.cache_key  # look at the new objects from now on
-            return entry
+            before = self._key
+            self._refresh()
+            return entry if self.cache_key == before else None
 
     # --------------------------------------------------------------------------------------------------- the first launch
     def _kernel_for(self, args: tuple[Any, ...], kwargs: dict[str, Any], warmup: bool) -> Any:
@@ -536,7 +556,7 @@ class _HookFunction:
         self.jit_function, self.module, self.name, self.fn = fn, fn.module, fn.__name__, fn
 
 
-_FACTS = ("module", "version", "do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline", "params", "arg_names", "constexprs", "hash", "file",
+_FACTS = ("module", "version", "do_not_specialize", "do_not_specialize_on_alignment", "_debug", "_noinline", "params", "arg_names", "constexprs", "hash", "file",
           "raw_src", "starting_line_number", "def_line", "indent", "_src", "_fn_name", "_repr", "__name__", "__qualname__", "__module__", "__doc__")
 
 

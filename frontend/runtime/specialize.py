@@ -18,6 +18,7 @@ from typing import Any
 from tilewright.dialects.errors import ArgumentError
 from tilewright.language.const import constexpr
 from tilewright.runtime.arguments import TensorWrapper
+from tilewright.runtime.dependencies import argument_text, is_settled_kind
 from tilewright.targets.protocol import is_pinned
 
 ALIGNMENT = 16
@@ -191,11 +192,9 @@ def constexpr_key(v: Any) -> Any:
         return (t, *(constexpr_key(x) for x in v))
     if hasattr(v, "cache_key"):
         return ("jit", v.cache_key, bool(getattr(v, "noinline", False)))
-    try:
-        hash(v)
-    except TypeError:
-        return (t, repr(v))
-    return (t, v)
+    if is_settled_kind(t):  # type: ignore[arg-type]
+        return (t, v)
+    return (t, argument_text(v))  # equal values may differ in the types of their parts, and what may change in place is another value then
 
 
 def constexpr_value(v: Any) -> Any:
