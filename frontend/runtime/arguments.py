@@ -168,7 +168,9 @@ def _row_major(shape: Any, size: int) -> list[int]:
 
 
 def memory_of(arguments: Iterable[Any]) -> dict[int, tuple[int, int]]:
-    """Address → storage of every array among launch arguments, in tuples and descriptors too, that says."""
+    """Address → storage of every array among launch arguments, in tuples and descriptors too, that says.
+
+    Null reaches nothing: torch gives it for every view without elements, so that the storages of two of them would become one range."""
     from tilewright.runtime.specialize import pointer_facts
 
     found: dict[int, tuple[int, int]] = {}
@@ -178,7 +180,8 @@ def memory_of(arguments: Iterable[Any]) -> dict[int, tuple[int, int]]:
         else:
             array = argument.base if hasattr(argument, "block_shape") else argument
             span = storage(array) if is_array(array) else None
-            inner = {} if span is None else {pointer_facts(array)[2]: span}
+            address = 0 if span is None else pointer_facts(array)[2]
+            inner = {} if span is None else {address: span if address else (0, 0)}
         for address, (lo, hi) in inner.items():
             known = found.get(address, (lo, hi))
             found[address] = min(lo, known[0]), max(hi, known[1])

@@ -109,7 +109,7 @@ class _Arguments:
                 if low not in self.copies:
                     self.copies[low] = (memory, memory.cpu())
                 memory = self.copies[low][1]
-                address += memory.data_ptr() - low
+                address += memory.data_ptr() - low if address else 0  # null: a view without elements
             self.memory.add(memory.data_ptr(), memory.nbytes())
         else:
             if device not in (None, "cpu", PINNED):

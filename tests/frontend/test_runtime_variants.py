@@ -117,6 +117,14 @@ def test_memory_of_arguments_in_tuples_and_of_what_does_not_say():
     assert found == {a.ctypes.data: (a.ctypes.data, a.ctypes.data + 16), wrapped.data_ptr(): (wrapped.data_ptr(), wrapped.data_ptr() + 32)}
 
 
+def test_views_without_elements_reach_no_memory():
+    """torch gives all of them the address 0: their storages, and all that lies between, were taken for one array's memory."""
+    torch = pytest.importorskip("torch")
+    a, b = torch.zeros(32)[16:16], torch.zeros(4096, 4)[:, :0]
+    assert a.data_ptr() == b.data_ptr() == 0
+    assert memory_of([a, b, torch.empty(0, 3)]) == {0: (0, 0)}
+
+
 def test_hooks_surround_a_variant_once(fake):
     seen = []
     enter, leave = lambda record: seen.append("enter"), lambda record: seen.append("leave")  # noqa: E731
