@@ -193,7 +193,8 @@ class Expressions:
         return values is not None and all(bool((v[::2] == v[1::2]).all()) for v in values)
 
     def different_in_all(self, wanted: Iterable[int], args: Sequence[int], grid: Sequence[int]) -> bool:
-        """Whether no two programs have the same values of all expressions (without loops). False for more than 2^16 programs, and as above."""
+        """Whether no two programs have the same values of all expressions (without loops). False for more than 2^16 programs, or a value beyond 32 bits
+        on the way."""
         import numpy as np
 
         total = grid[0] * grid[1] * grid[2]

@@ -24,7 +24,9 @@ from tilewright.targets.nvidia.tensor_maps import TensorMap, byte_range, problem
 Memory = Mapping[int, "tuple[int, int]"]  # address of an argument's array → first byte and end of its storage
 
 
-FIRST_STREAM = 8  # bit of the flags; passes.streamed_tiles.FIRST
+FIRST_STREAM = 8  # of the flags' bits: those below are for metadata["host"]["pairs"], those from it on for ["streams"]
+# tiles mostly outside (HostPlan._mostly_filled): rows that are filled at little cost, programs of a grid from which on the time counts, and rows of the
+# largest tile for which loads with masks have registers
 MOST_FILLED, FEW_PROGRAMS, MOST_ROWS = 32, 32, 128
 STREAMED_BYTES = 32 << 20  # L2 (50 MiB on an H100 and an H200) may keep less than that until somebody reads it again
 
@@ -68,10 +70,12 @@ class HostPlan:
                 raise ValueError(f"the kernel has a guard of the unknown kind {guard['kind']!r}")
         self._recipe = [e for d in self.descriptors for e in (d["base"], *d["shape"], *d["strides"])]
         self.pairs = [list(p) for p in host.get("pairs", ())]
-        self.streams = [(s["expressions"], self.descriptors[s["descriptor"]]) for s in host.get("streams", ())]
+        streams = [(s["expressions"], self.descriptors[s["descriptor"]]) for s in host.get("streams", ())]
+        self.streams = [(places, x.evaluator(d["shape"]), d["itemsize"]) for places, d in streams]
         self.fills = list(host.get("fills", ()))
         self._evaluate = x.evaluator(self._recipe)
-        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)] + [e for p in self.pairs for e in p] + [e for s, _ in self.streams for e in s]
+        flagged = [e for p in self.pairs for e in p] + [e for places, d in streams for e in (*places, *d["shape"])]
+        used = self._recipe + [e for g in self.guards for e in _expressions_of(g)] + flagged
         aliases = [g for g in self.guards if g["kind"] == "no_alias"]
         self.needs_memory = bool(aliases)
         self.arguments = tuple(sorted(frozenset(g["arg"] for g in aliases).union(*(x.arguments(e) for e in used))))
@@ -84,8 +88,7 @@ class HostPlan:
         self._pointed = [g for g in self.guards if g["kind"] == "aligned"]
         self._sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for g in self._sized for e in _expressions_of(g)))))
         self._size_reasons = Bounded(256)
-        flagged = [*self.pairs, *([*s, *d["shape"]] for s, d in self.streams)]
-        self._flag_sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for p in flagged for e in p))))
+        self._flag_sizes = tuple(sorted(frozenset().union(*(x.arguments(e) for e in flagged))))
         self._flags = Bounded(256)
 
     def evaluate(self, args: Sequence[int], grid: Sequence[int], memory: Memory | None = None) -> Answer:
@@ -125,18 +128,18 @@ class HostPlan:
         if found is None:
             x = self.expressions
             found = sum(1 << bit for bit, p in enumerate(self.pairs) if x.alike_in_pairs(p, args, grid))
-            for bit, (places, d) in enumerate(self.streams, FIRST_STREAM):
-                size = prod(x.evaluator(d["shape"])(args, grid)) * d["itemsize"]
-                found |= (size >= STREAMED_BYTES and x.different_in_all(places, args, grid)) << bit
+            for bit, (places, shape, itemsize) in enumerate(self.streams, FIRST_STREAM):
+                found |= (prod(shape(args, grid)) * itemsize >= STREAMED_BYTES and x.different_in_all(places, args, grid)) << bit
             self._flags.put(key, found)
         return int(found)
 
     def _mostly_filled(self, maps: Sequence[TensorMap], grid: Sequence[int]) -> list[str]:
         """Reasons against copies of which more than MOST_FILLED rows are always outside, in a grid large enough for the time to count, and
         where loads with masks take 16 bytes at a time (sizes and strides are multiples of 16). Not of tiles that those have no registers for."""
-        if grid[0] * grid[1] * grid[2] < FEW_PROGRAMS or any(n % 16 for f in self.fills for n in (*maps[f["descriptor"]].strides[:-1], maps[f["descriptor"]].shape[-1])):
+        fills = [(f, maps[f["descriptor"]]) for f in self.fills]
+        if grid[0] * grid[1] * grid[2] < FEW_PROGRAMS or any(n % 16 for _, m in fills for n in (*m.strides[:-1], m.shape[-1])):
             return []
-        found = ((self.name(self.descriptors[f["descriptor"]]), maps[f["descriptor"]].shape[f["dim"]], f["rows"]) for f in self.fills)
+        found = ((self.name(self.descriptors[f["descriptor"]]), m.shape[f["dim"]], f["rows"]) for f, m in fills)
         return [f"{name} has {there} rows and its tiles {rows}: filling the others takes longer than masks do" for name, there, rows in found
                 if rows - there > MOST_FILLED and rows <= MOST_ROWS]
 

@@ -1,7 +1,7 @@
 """What a wave's loads see of other work-groups' stores, and what its atomics tell them: caches that are not coherent, by LLVM's AMDGPU memory model.
 
 An atomic that follows another on its address knows what happened before that one. It need not see it yet: the wave's caches may hold older values until it empties them
-(buffer_inv sc1, buffer_wbinvl1_vol, buffer_gl1_inv and buffer_gl0_inv, global_inv). On gfx9 the waves of a work-group share a cache; on RDNA they
+(buffer_inv sc1, buffer_wbinvl1_vol, buffer_gl1_inv and buffer_gl0_inv, global_inv, global_wbinv). On gfx9 the waves of a work-group share a cache; on RDNA they
 run on two compute units, with one each, unless in CU mode. And on gfx942 and gfx950 work-groups may have different L2 caches: what a wave stored is told only
 by an atomic after buffer_wbl2 sc1 that the wave has waited for (vmcnt; it counts like a store). Loads that pass the caches see all that is known.
 
@@ -45,15 +45,16 @@ class CacheViews:
 
     def empty(self, ins: Instruction, wave: int) -> None:
         """The wave empties a cache."""
-        name, scope = ins.base, ins.modifiers
-        if name in ("buffer_wbinvl1", "buffer_wbinvl1_vol") or (name == "buffer_inv" and scope.get("sc1")):
+        name, modifiers = ins.base, ins.modifiers
+        if name in ("buffer_wbinvl1", "buffer_wbinvl1_vol") or (name == "buffer_inv" and modifiers.get("sc1")):
             np.maximum(self.seen[wave], self.known[wave], out=self.seen[wave])
         if self._common is None:
             return
         common = self._common[wave]
-        if name == "buffer_gl1_inv" or (name == "global_inv" and scope.get("scope") in ("SCOPE_DEV", "SCOPE_SYS")):
+        of_gfx12 = name in ("global_inv", "global_wbinv")
+        if name == "buffer_gl1_inv" or (of_gfx12 and modifiers.get("scope") in ("SCOPE_DEV", "SCOPE_SYS")):
             np.maximum(common, self.known[wave], out=common)
-        if name in ("buffer_gl0_inv", "global_inv"):
+        if name == "buffer_gl0_inv" or of_gfx12:
             np.maximum(self.seen[wave], common, out=self.seen[wave])
 
     def write_back(self, ins: Instruction, wave: int, number: int) -> None:

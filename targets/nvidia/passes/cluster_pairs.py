@@ -17,12 +17,12 @@ from typing import Any
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, type_info
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.host_plan import FIRST_STREAM
 from tilewright.targets.nvidia.passes.host_arguments import is_descriptor
 from tilewright.targets.nvidia.passes.host_recipe import Host
 
 BIT = "ttng.pair"  # i32, on a tt.descriptor_load: its bit of the flags
 FLAGS = "ttng.launch_flags"  # i32, on the function: which argument the flags are
-_MOST_PAIRS = 8
 _ARITHMETIC = {"arith.addi": "add", "arith.subi": "sub", "arith.muli": "mul", "arith.divsi": "div", "arith.remsi": "rem",
                "arith.minsi": "min", "arith.maxsi": "max"}
 _WIDENING = frozenset(("arith.extsi", "arith.index_cast"))
@@ -53,7 +53,7 @@ def find_pairs(function: Function, ctx: PassContext) -> int:
                     values.update(dict.fromkeys(Place(function, host).needed(v)))
         except Unknown:
             continue
-        if len(pairs) < _MOST_PAIRS and _splits(loads[0]):
+        if len(pairs) < FIRST_STREAM and _splits(loads[0]):
             for load in loads:
                 load.op.attributes[BIT] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), len(pairs))
             pairs.append(list(values))

@@ -65,16 +65,21 @@ class Hoister:
             return
         memory = memory_of(self.function, self.host)
         found: dict[Any, dict[str, Any]] = {}  # descriptor → recipe
+        start = self.host.mark()
         for node in makes:
+            mark = self.host.mark()
             try:
                 found[node.results[0]] = self._recipe(node, memory)
             except (NotAffine, Refused) as e:
+                self.host.forget(mark)
                 self._keep(node, str(e))
         for node in makes:
             recipe = found.get(node.results[0])
             if recipe is not None and (reason := self._unordered(recipe["argument"], memory, found)):
                 del found[node.results[0]]
                 self._keep(node, reason)
+        self.host.forget(start)  # and once more those of what is hoisted alone
+        found = {node.results[0]: self._recipe(node, memory) for node in makes if node.results[0] in found}
         hoisted = [(self._hoist(node, found[node.results[0]]), node) for node in makes if node.results[0] in found]
         # accesses that are not the host's now: hoisted reads are guarded from their side
         left = memory_of(self.function, self.host)
@@ -133,7 +138,7 @@ class Hoister:
         return self.made[key]
 
     def _recipe(self, node: Node, memory: Memory) -> dict[str, Any]:
-        """Raises NotAffine or Refused where the host cannot make the descriptor."""
+        """Raises NotAffine or Refused where the host cannot make the descriptor: the guards added until then are for nothing."""
         if memory.unknown_write and NO_ALIAS not in node.op.attributes:
             raise Refused(memory.unknown_write)
         for user, index in self.function.uses(node.results[0]):
@@ -166,10 +171,8 @@ class Hoister:
         if NO_ALIAS not in node.op.attributes:  # a promotion has seen to it
             facts = {f for v in (address, *sizes, *steps) for f in v.facts}
             facts |= {Fact("fits", v.poly, 32) for v in sizes if not is_small(v.poly, 32)}
-            mark = host.mark()
             for fact in sorted(facts, key=repr):
                 if not fact.poly.known or not host.fact(fact, f"{name}: "):
-                    host.forget(mark)
                     raise Refused("its shape or strides depend on arithmetic that may wrap")
         self._edges(node, sizes[-1].poly, ALIGNMENT // itemsize, name)
         pointer_bytes = host.node("arg", base)
@@ -183,11 +186,10 @@ class Hoister:
         """Guards for what bulk copies do not do at edges (host_recipe.py), where the host knows the coordinates. Raises Refused."""
         if NO_ALIAS in node.op.attributes:  # a promotion has seen to it
             return
-        host, mark = self.host, self.host.mark()
+        host = self.host
 
         def require(holds: bool, why: str) -> None:
             if not holds:
-                host.forget(mark)
                 raise Refused(why)
 
         for user, _ in self.function.uses(node.results[0]):

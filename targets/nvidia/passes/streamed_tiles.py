@@ -5,7 +5,7 @@ policy evict_first (PTX ISA, "createpolicy") its lines make room for each other,
 programs share, and what the kernel before has written and not yet sent to memory.
 
 Whether that is so depends on the arguments, so the host decides at each launch, as for pairs (cluster_pairs.py):
-``metadata["host"]["streams"][n]`` has the descriptor's number and the expressions that give its tiles' place; bit ``FIRST + n`` of the
+``metadata["host"]["streams"][n]`` has the descriptor's number and the expressions that give its tiles' place; bit ``FIRST_STREAM + n`` of the
 kernel's argument *flags* is set where they differ between all programs of the grid and the tensor is too large for L2 to keep
 (host_plan.STREAMED_BYTES). It is a hint: it changes no result.
 
@@ -24,12 +24,12 @@ from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import Function, Node, reaches, type_info
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.nvidia.host_plan import FIRST_STREAM
 from tilewright.targets.nvidia.passes.cluster_pairs import Place, Unknown
 from tilewright.targets.nvidia.passes.host_arguments import descriptor_number, is_descriptor
 from tilewright.targets.nvidia.passes.host_recipe import Host
 
 STREAM = "ttng.stream"  # i32, on a tt.descriptor_load: its bit of the flags
-FIRST = 8  # the bits below are those of pairs
 _MOST_STREAMS = 8
 
 
@@ -55,7 +55,7 @@ def find_streams(function: Function, ctx: PassContext) -> int:
         except Unknown:
             continue
         if expressions and len(streams) < _MOST_STREAMS:
-            bit = FIRST + len(streams)
+            bit = FIRST_STREAM + len(streams)
             load.op.attributes[STREAM] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), bit)
             streams.append({"descriptor": descriptor_number(function, desc), "expressions": expressions})
     if streams:

@@ -120,6 +120,9 @@ def test_atomics_are_kept_apart_from_stores():
     ("an unaligned stride", MATMUL.replace("[M, K], [K, 1]", "[M, K], [12, 1]"), 2, "a stride is 24 bytes"),
     ("reads and writes", MATMUL.replace("acc.to", "(acc + c.load([i, j])).to"), 2, "both reads and writes"),
     ("writes through pointers too", MATMUL + "        tl.store(c_ptr, 0.0)\n", 2, "in different ways"),
+    ("a store within 16 bytes", MATMUL.replace("[M, N], [N, 1]", "[M * N, N], [N, 1]").replace("c.store([i, j]", "c.store([i, 4]"), 2, "must begin at a multiple of 16 bytes"),
+    ("a store below 0", MATMUL.replace("c.store([i, j]", "c.store([i, -8]"), 2, "stores below 0"),
+    ("rows that end within 16 bytes", MATMUL.replace("[M, N], [N, 1]", "[M * N, 20], [N, 1]"), 2, "must end at a multiple of 16 bytes"),
     ("writes through anything", MATMUL + "        tl.store(tl.load(b_ptr.to(tl.pointer_type(tl.int64))).to(tl.pointer_type(tl.float16)), 0.0)\n", 0,
      "derived from no argument"),
 ])
@@ -127,6 +130,7 @@ def test_kept_from_the_host(what, source, arguments_left, words):
     c = compiled(source, passes=(host_descriptors,))
     assert len(arguments(c)) == arguments_left and left(c) == 3 - arguments_left
     assert any(words in ch["why"] for ch in c.choices if ch["chosen"] == "pointer"), c.choices
+    assert {g["why"].split(":")[0] for g in c.host["guards"]} <= {d["name"] for d in c.host["descriptors"]}, "guards of what is not done"
 
 
 def test_gather_stays():
