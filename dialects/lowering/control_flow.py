@@ -10,6 +10,7 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import ROUNDS
 from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW, LoweringContext, SharedMemory
 from tilewright.dialects.lowering.registry import lowers
+from tilewright.dialects.loop_bounds import BoundsAhead, as_number
 
 
 def flatten(values: Sequence[Any]) -> list[Any]:
@@ -126,31 +127,18 @@ def unpack_carried(b: Any, packed: Sequence[Any], vectors: dict[int, list[int]])
     return out
 
 
-def _bounds(b: Any, upper: Any, step: Any, unsigned: bool) -> Callable[[int], Any]:
-    """A function of n: below which number a count is n steps before one that is below ``upper``. That is ``upper`` less the steps, held at the
-    type's lowest number: sums of counts and steps could pass the type's limits."""
-    type = upper.type
-    width = type.width
-    lowest = 0 if unsigned else -1 << width - 1
-    less = "ult" if unsigned else "slt"
-    end, by = (None if (x := b.constant_of(v)) is None else (int(x) - lowest) % (1 << width) + lowest for v in (upper, step))
-    made: dict[int, Any] = {0: upper}
+class _Sums:
+    """Integers of one type, made by a builder, for loop_bounds."""
 
-    def bound(times: int) -> Any:
-        if by is None:  # as far below as one step from the bound before it
-            before, distance, least = at(times - 1), step, b.add(step, b.const(type, lowest))
-        elif end is not None or by * times >> width:  # known, or beyond the lowest number whatever the end is
-            return b.const(type, lowest if end is None else max(end - by * times, lowest))
-        else:
-            before, distance, least = upper, b.const(type, by * times), b.const(type, lowest + by * times)
-        return b.sub(b.select(b.icmp(less, before, least), least, before), distance)
+    def __init__(self, b: Any, type: Any, less: str):
+        self.b, self.type, self.less = b, type, less
+        self.add, self.sub = b.add, b.sub
 
-    def at(times: int) -> Any:
-        if times not in made:
-            made[times] = bound(times)
-        return made[times]
+    def const(self, value: int) -> Any:
+        return self.b.const(self.type, value)
 
-    return at
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self.b.select(self.b.icmp(self.less, a, b), b, a)
 
 
 def _end(b: Any, lower: Any, upper: Any, step: int) -> Any:
@@ -162,78 +150,122 @@ def _end(b: Any, lower: Any, upper: Any, step: int) -> Any:
     return b.add(b.add(lower, b.sub(span, rest)), b.const(type, step))
 
 
+class _For:
+    """One scf.for: its test, and its body one or several times.
+
+    The test stands in one of three places. *Before the body*, of the count against ``upper``: where the last count plus the step is known to be a number of the
+    type. There too, of the count against the one that follows the last (``_end``): where the target's hooks ask for it. Else *after the body*, of whether the
+    next count is a round's (BoundsAhead), and once before the first.
+    """
+
+    def __init__(self, ctx: LoweringContext, op: Any):
+        self.ctx, self.op, self.b = ctx, op, ctx.b
+        self.region = ctx.node.regions[0]
+        self.lower, self.upper, self.step = (ctx.scalar(v) for v in ctx.node.operands[:3])
+        self.initial = [ctx.get(v) for v in ctx.node.operands[3:]]
+        self.unsigned = "unsignedCmp" in op.attributes
+        self.less = "ult" if self.unsigned else "slt"
+        self.type, self.width = self.lower.type, self.lower.type.width
+        self.start, self.end, self.stride = map(self._known, (self.lower, self.upper, self.step))
+        self.rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and self.stride else 1
+        self.vectors = narrow_vectors(self.b, flatten(self.initial)) if ctx.hooks.carries_vectors else {}
+
+    def _known(self, value: Any) -> int | None:
+        number = self.b.constant_of(value)
+        return None if number is None else as_number(int(number), self.width, self.unsigned)
+
+    def lower_it(self) -> list[Any]:
+        if self.stride is not None and self.stride <= 0:  # no round
+            return self.initial
+        b = self.b
+        first = pack_carried(b, flatten(self.initial), self.vectors)
+        carried = self._tested_first(first) if self.rounds == 1 and self._stays_in_range() else \
+            self._left_by_count(first) if self.rounds == 1 and self._may_end_by_count() else self._tested_last(first)
+        return unflatten(unpack_carried(b, carried, self.vectors), self.initial)
+
+    def _stays_in_range(self) -> bool:
+        """Whether the last count plus the step is a number of the type."""
+        return self.stride == 1 or (self.end is not None and self.stride is not None and 0 <= self.end and self.end + self.stride < 1 << self.width - 1)
+
+    def _may_end_by_count(self) -> bool:
+        """From 0 or above, rounds times step stays below the whole range of the type, after which the count would be the first again."""
+        return self.stride is not None and not self.unsigned and self.start is not None and self.start >= 0 and self.ctx.hooks.ends_by_count(self.ctx.node)
+
+    def _tested_first(self, first: list[Any]) -> list[Any]:
+        return self._while(first, lambda count: self.b.icmp(self.less, count, self.upper))
+
+    def _left_by_count(self, first: list[Any]) -> list[Any]:
+        b = self.b
+        last = b.select(b.icmp(self.less, self.lower, self.upper), _end(b, self.lower, self.upper, self.stride or 1), self.lower)
+        return self._while(first, lambda count: b.icmp("ne", count, last))
+
+    def _while(self, first: list[Any], goes_on: Callable[[Any], Any]) -> list[Any]:
+        """The test before the body; what is carried in the end."""
+        b = self.b
+        header = b.block([self.type, *(v.type for v in first)])
+        body = b.block(after=header)
+        after = b.block(after=body)
+        b.br(header, [self.lower, *first])
+        b.set_block(header)
+        count, *carried = header.arguments
+        b.cond_br(goes_on(count), body, after)
+        b.set_block(body)
+        following = self._body(count, carried)
+        b.br(header, [b.add(count, self.step), *following])
+        b.set_block(after)
+        return carried
+
+    def _tested_last(self, first: list[Any]) -> list[Any]:
+        b, rounds = self.b, self.rounds
+        bounds = BoundsAhead(_Sums(b, self.type, self.less), self.upper, self.step, self.width, self.end, self.stride, self.unsigned)
+        ahead = [bounds(1 + i) for i in range(rounds)]
+        runs = b.icmp(self.less, self.lower, self.upper)
+        if self.stride is None:
+            runs = b.and_(runs, b.icmp("ne" if self.unsigned else "sgt", self.step, b.const(self.type, 0)))
+        header = b.block([self.type, *(v.type for v in first)])
+        after = b.block([v.type for v in first], after=header)
+        b.cond_br(runs, header, after, [self.lower, *first], first)
+        b.set_block(header)
+        count, *carried = header.arguments
+        following = self._further(count, count, self._body(count, carried), 1, ahead)
+        step = self.step if rounds == 1 else b.const(self.type, rounds * (self.stride or 0))
+        next_count = b.add(count, step)
+        b.cond_br(b.icmp(self.less, count, ahead[-1]), header, after, [next_count, *following], following)
+        b.set_block(after)
+        return list(after.arguments)
+
+    def _further(self, first: Any, count: Any, carried: list[Any], done: int, ahead: Sequence[Any]) -> list[Any]:
+        """The rounds after the ``done`` ones since the count was ``first``, each under the loop's test; ``carried`` is what the last, of ``count``, gave."""
+        if done == self.rounds:
+            return carried
+        b = self.b
+        more = b.icmp(self.less, first, ahead[done - 1])
+        count = b.add(count, self.step)
+        # a value that nobody asks for after the loop needs none where the loop ends: what alternates is seen to be the same in each turn
+        ended = [x if next(iter(r.uses), None) is not None else [b.undef(v.type) for v in flatten([x])]
+                 for r, x in zip(self.op.results, unflatten(unpack_carried(b, carried, self.vectors), self.initial), strict=True)]
+        unwanted = pack_carried(b, flatten(ended), self.vectors)
+        return b.if_then_else(more, lambda: self._further(first, count, self._body(count, carried), done + 1, ahead), lambda: unwanted)
+
+    def _body(self, count: Any, carried: Sequence[Any]) -> list[Any]:
+        ctx, b, region = self.ctx, self.b, self.region
+        _bind(ctx, region.args, [[count], *unflatten(unpack_carried(b, carried, self.vectors), self.initial)])
+        with ctx.read_anew() if ROUNDS_READ_ANEW in self.op.attributes else nullcontext():
+            ctx.lower_ops(region.ops[:-1])
+        yielded = [ctx.get(v) for v in region.ops[-1].operands]
+        _check_views(self.initial, yielded, "a loop")
+        b.loc = self.op.location
+        return pack_carried(b, flatten(yielded), self.vectors)
+
+
 @lowers("scf.for")
 def lower_for(ctx: LoweringContext, op: Any) -> list[Any]:
-    """A loop runs as often as Python's ``range``, also where its last count plus the step passes the type's limits. Where that can't be, the test
-    stands before the body, as it does where the hooks want the loop left by its count (see ``_end``); elsewhere before the first round, and then after each (see ``_bounds``). A step that is known at run time, and
-    not positive then, gives no round.
+    """A loop runs as often as Python's ``range``, also where its last count plus the step passes the type's limits. A step that is not positive, known while
+    compiling or not, gives no round.
 
     With ``ttg.rounds = R`` the body stands R times, each but the first under the loop's test: ``if i + 1 < n: body …``.
     Leaving the loop from its middle would be shorter, but targets that need structured branches then move what is carried."""
-    b, node = ctx.b, ctx.node
-    lower, upper, step = (ctx.scalar(v) for v in node.operands[:3])
-    initial = [ctx.get(v) for v in node.operands[3:]]
-    region = node.regions[0]
-    unsigned = "unsignedCmp" in op.attributes
-    less = "ult" if unsigned else "slt"
-    vectors = narrow_vectors(b, flatten(initial)) if ctx.hooks.carries_vectors else {}
-    first = pack_carried(b, flatten(initial), vectors)
-    stride, end = (None if (x := b.constant_of(v)) is None else int(x) for v in (step, upper))
-    rounds = ir.IntegerAttr(op.attributes[ROUNDS]).value if ROUNDS in op.attributes and stride else 1
-    ends_low = end is not None and stride is not None and 0 <= end and 0 < stride and end + stride < 1 << lower.type.width - 1
-    tested_first = rounds == 1 and (stride == 1 or ends_low)
-    last = None
-    start = b.constant_of(lower)
-    # from 0 or above, rounds times step stays below the whole range of the type, after which the count would be the first again
-    if rounds == 1 and stride and stride > 0 and not tested_first and not unsigned and start is not None and start >= 0 and ctx.hooks.ends_by_count(node):
-        tested_first, last = True, b.select(b.icmp(less, lower, upper), _end(b, lower, upper, stride), lower)
-    bound = _bounds(b, upper, step, unsigned)
-    bounds = [] if tested_first else [bound(1 + i) for i in range(rounds)]
-    runs = None if tested_first else b.icmp(less, lower, upper)
-    if stride is None:
-        runs = b.and_(runs, b.icmp("ne" if unsigned else "sgt", step, b.const(step.type, 0)))
-    header = b.block([lower.type, *(v.type for v in first)])
-    body = b.block(after=header) if tested_first else header
-    after = b.block([] if tested_first else [v.type for v in first], after=body)
-    if tested_first:
-        b.br(header, [lower, *first])
-    else:
-        b.cond_br(runs, header, after, [lower, *first], first)
-    b.set_block(header)
-    induction, *arguments = header.arguments
-    if tested_first:
-        b.cond_br(b.icmp(less, induction, upper) if last is None else b.icmp("ne", induction, last), body, after)
-        b.set_block(body)
-
-    def one(number: Any, carried: Sequence[Any]) -> list[Any]:
-        _bind(ctx, region.args, [[number], *unflatten(unpack_carried(b, carried, vectors), initial)])
-        with ctx.read_anew() if ROUNDS_READ_ANEW in op.attributes else nullcontext():
-            ctx.lower_ops(region.ops[:-1])
-        yielded = [ctx.get(v) for v in region.ops[-1].operands]
-        _check_views(initial, yielded, "a loop")
-        b.loc = op.location
-        return pack_carried(b, flatten(yielded), vectors)
-
-    def rest(number: Any, carried: list[Any], done: int) -> list[Any]:
-        if done == rounds:
-            return carried
-        more = b.icmp(less, induction, bounds[done - 1])
-        number = b.add(number, step)
-        # a value that nobody asks for after the loop needs none where the loop ends: what alternates is seen to be the same in each turn
-        ended = [x if next(iter(r.uses), None) is not None else [b.undef(v.type) for v in flatten([x])]
-                 for r, x in zip(op.results, unflatten(unpack_carried(b, carried, vectors), initial), strict=True)]
-        unwanted = pack_carried(b, flatten(ended), vectors)
-        return b.if_then_else(more, lambda: rest(number, one(number, carried), done + 1), lambda: unwanted)
-
-    carried = rest(induction, one(induction, arguments), 1)
-    following = b.add(induction, step if rounds == 1 else b.const(lower.type, rounds * (stride or 0)))
-    if tested_first:
-        b.br(header, [following, *carried])
-    else:
-        b.cond_br(b.icmp(less, induction, bounds[-1]), header, after, [following, *carried], carried)
-        arguments = list(after.arguments)
-    b.set_block(after)
-    return unflatten(unpack_carried(b, arguments, vectors), initial)
+    return _For(ctx, op).lower_it()
 
 
 @lowers("scf.if")

@@ -32,7 +32,6 @@ and ``ttg.rounds = 2``: the lowering writes the body twice, so that the slot is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tilewright.dialects import ttg
@@ -48,6 +47,7 @@ from tilewright.dialects.analysis.structure import (
     type_info,
     with_encoding,
 )
+from tilewright.dialects.loop_bounds import BoundsAhead, lowest_of
 from tilewright.dialects.passes.pipeline_schedule import (
     LoopPlan,
     PipelinedLoad,
@@ -113,6 +113,28 @@ class Emitter:
 
 
 SLT, EQ = 2, 0
+
+
+class _Sums:
+    """Integers of one type, made by an emitter, for loop_bounds."""
+
+    def __init__(self, emitter: Emitter, type_: Any):
+        self.emitter, self.type = emitter, type_
+
+    def const(self, value: int) -> Any:
+        return self.emitter.integer(self.type, value)
+
+    def add(self, a: Any, b: Any) -> Any:
+        return self._made("arith.addi", a, b)
+
+    def sub(self, a: Any, b: Any) -> Any:
+        return self._made("arith.subi", a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self._made("arith.maxsi", a, b)
+
+    def _made(self, name: str, a: Any, b: Any) -> Any:
+        return self.emitter.op(name, [self.type], [a, b]).result
 
 
 class Ahead:
@@ -241,34 +263,14 @@ class Expander:
             return value
         return emitter.binary("arith.addi", value, emitter.binary("arith.muli", emitter.integer(step.type, times), step))
 
-    def _bounds(self, emitter: Emitter, upper: Any, step: Any) -> Callable[[int], Any]:
-        """A function of d: below which number iterations have one d steps on. That is ``upper - d · step``, held at the type's lowest number;
-        that number itself where the step turns out not to be positive, and there is no iteration."""
+    def _bounds(self, emitter: Emitter, upper: Any, step: Any) -> BoundsAhead:
+        """Below which numbers counts have an iteration d steps on; where the step turns out not to be positive, and there is none, that is the lowest."""
         type_ = step.type
-        lowest = -1 << type_.width - 1
         end, by = emitter.known.get(upper), emitter.known.get(step)
-        made: dict[int, Any] = {0: upper}
         if by is None:
             positive = emitter.compare(SLT, emitter.integer(type_, 0), step)
-            made[0] = emitter.op("arith.select", [type_], [positive, upper, emitter.integer(type_, lowest)]).result
-
-        def bound(times: int) -> Any:
-            if by is None:  # as far below as one step from the bound before it
-                before, least = at(times - 1), emitter.op("arith.addi", [type_], [step, emitter.integer(type_, lowest)]).result
-                distance = step
-            elif end is not None or by * times >> type_.width:  # known, or beyond the lowest number whatever the end is
-                return emitter.integer(type_, lowest if end is None else max(end - by * times, lowest))
-            else:
-                before, distance, least = upper, emitter.integer(type_, by * times), emitter.integer(type_, lowest + by * times)
-            held = emitter.op("arith.maxsi", [type_], [before, least]).result
-            return emitter.op("arith.subi", [type_], [held, distance]).result
-
-        def at(times: int) -> Any:
-            if times not in made:
-                made[times] = bound(times)
-            return made[times]
-
-        return at
+            upper = emitter.op("arith.select", [type_], [positive, upper, emitter.integer(type_, lowest_of(type_.width, False))]).result
+        return BoundsAhead(_Sums(emitter, type_), upper, step, type_.width, end, by)
 
     def _allocate(self, emitter: Emitter, loads: list[PipelinedLoad]) -> None:
         for c in loads:

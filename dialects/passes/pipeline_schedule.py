@@ -107,7 +107,9 @@ def constant(function: Function, value: Any) -> int | None:
 def trip_count(function: Function, loop: Node) -> int | None:
     """The number of iterations where the bounds are constants."""
     lower, upper, step = (constant(function, v) for v in loop.operands[:3])
-    if lower is None or upper is None or not step:
+    if step is not None and step <= 0:
+        return 0
+    if lower is None or upper is None or step is None:
         return None
     return max(0, -(-(upper - lower) // step))
 
@@ -193,7 +195,8 @@ class Scheduler:
         attributes = loop.op.attributes
         stages = stages_of(loop, self.ctx)
         inner = list(loop.walk())
-        if stages < 2 or "unsignedCmp" in attributes or any(n.name in _FENCES or self._may_act(n) for n in inner):
+        step = constant(self.function, loop.operands[2])
+        if stages < 2 or "unsignedCmp" in attributes or (step is not None and step <= 0) or any(n.name in _FENCES or self._may_act(n) for n in inner):
             return None
         stores = [n for n in inner if n.name == "tt.store"]
         body = loop.regions[0].ops

@@ -4,7 +4,7 @@
       body(%i)                     →     for %i = %mid to %hi step %s: body(%i)
 
 with ``%mid = %lo + c · %s``, c the number of iterations rounded down to a multiple of n; ``%hi`` where these are all, so that nothing passes the
-type's limits. Steps of which n are beyond these are left as they are. Iterations come in the order that they had, so
+type's limits. Loops by steps of which n are beyond these, and by such as are not positive, stay as they are. Iterations come in the order that they had, so
 values stay bit for bit. Bounds may be known or not; a loop that is known not to run is not made.
 """
 
@@ -34,7 +34,8 @@ def run(module: Any, ctx: PassContext) -> None:
     for loop in found:  # inner loops first, so that they are copied unrolled
         factor = int(ir.IntegerAttr(loop.attributes[FACTOR]).value)
         del loop.attributes[FACTOR]
-        if factor > 1 and (_constant(loop.operands[2]) or 1) * factor < 1 << loop.operands[2].type.width - 1:
+        step = _constant(loop.operands[2])
+        if factor > 1 and (step is None or 0 < step and step * factor < 1 << loop.operands[2].type.width - 1):
             _Unroller(loop, factor).run()
 
 
@@ -70,7 +71,7 @@ class _Unroller:
     def run(self) -> None:
         low, high, step = map(_constant, (self.low, self.high, self.step))
         count = None
-        if low is not None and high is not None and step is not None and step > 0:
+        if low is not None and high is not None and step is not None:
             count = max(0, -(-(high - low) // step))
             rounds = count // self.factor
             if not rounds:

@@ -186,7 +186,7 @@ class ControlGenerator(StatementGenerator):
         start, end, step, down, counter = self.range_bounds(loop)
         wide = t.int64 if counter.is_uint32() else counter  # scf.for compares as signed
         start, end, step = (s.cast(b, wide) for b in (start, end, step))
-        if step.const is None and getattr(self.builder.options, "debug", False):
+        if (step.const is None or step.const <= 0) and getattr(self.builder.options, "debug", False):
             s.device_assert(s.greater_than(step, 0), "the step of a loop, known at run time, is positive")
         return start, end, step, down, counter
 

@@ -299,7 +299,7 @@ class JumpGenerator(ControlGenerator):
         s, scope = self.semantic, self.frame.scope
         start, end, step, down, counter = bounds
         target = node.target.id  # type: ignore[attr-defined]
-        if step.const is None:  # a step that turns out not to be positive gives no round
+        if step.const is None or step.const <= 0:  # a step that turns out not to be positive gives no round
             start = s.where(s.greater_than(step, 0), start, end)
         scope[COUNTER] = tensor(start.handle, start.type)
 

@@ -99,6 +99,8 @@ def _as_range(b: Any, lower: Any, upper: Any, step: Any, inits: list[Any], body:
     by the number of rounds. A step that turns out not to be positive gives no round."""
     type = lower.type
     stride, end = _integer(step), _integer(upper)
+    if stride is not None and stride <= 0:
+        return inits
     if stride is not None and (stride == 1 or (end is not None and end + stride < 1 << type.width - 1)):
         return b.for_(lower, upper, step, inits, body)
     if stride is None:

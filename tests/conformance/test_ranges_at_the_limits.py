@@ -135,3 +135,35 @@ def test_a_step_that_turns_out_not_to_be_positive_gives_no_round(form):
     sizes = torch.tensor([0, -1, -3, -(2**31), 4, 2**31 - 1], dtype=torch.int32)
     got = harness.run(kernel, {"sizes": sizes, "o": poisoned("int32", 6), "low": 2, "high": 11}, (6,), num_warps=1)
     assert got["o"].tolist() == [0, 0, 0, 0, 3, 1]
+
+
+@pytest.mark.skipif(harness.ONLY_INTERPRETER, reason="an error there")
+def test_a_step_that_compiling_finds_not_to_be_positive_gives_no_round():
+    """It is a number at run time to whoever writes the kernel, and a constant to the passes."""
+    kernel = kernel_of("""
+        @triton.jit
+        def kernel(o, x, low, high):
+            tile = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+            zero = low - low
+            below = zero - 3
+            known = tl.full([], 0, tl.int32)
+            n = 0
+            for i in range(low, high, zero):
+                n += 1
+            for i in range(low, high, below):
+                n += 10
+            for i in range(low, high, known):
+                if n == 50:
+                    break
+                n += 100
+            for i in tl.range(low, high, zero, loop_unroll_factor=2):
+                n += 1000
+            for i in tl.range(low, 11, below, loop_unroll_factor=2):
+                n += 10000
+            total = tl.zeros((16, 16), tl.float32)
+            for i in tl.range(low, high, below, num_stages=3):
+                total = tl.dot(tl.load(x + i + tile), tl.load(x + tile), total)
+            tl.store(o, n + tl.sum(total).to(tl.int32))
+        """)
+    got = harness.run(kernel, {"o": poisoned("int32", 1), "x": torch.ones(512, dtype=torch.float16), "low": 2, "high": 11}, (1,), num_warps=1)
+    assert got["o"].tolist() == [0]

@@ -199,7 +199,11 @@ class Rotation:
 
         before = ir.InsertionPoint(loop.op)
         slt = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)
-        some = op("arith.cmpi", [ir.IntegerType.get_signless(1)], [lower, upper], before, {"predicate": slt}).result
+        i1 = ir.IntegerType.get_signless(1)
+        some = op("arith.cmpi", [i1], [lower, upper], before, {"predicate": slt}).result
+        if (constant(self.function, step) or 0) <= 0:  # a step that turns out not to be positive gives no round
+            zero = op("arith.constant", [step.type], [], before, {"value": ir.IntegerAttr.get(step.type, 0)}).result
+            some = op("arith.andi", [i1], [some, op("arith.cmpi", [i1], [zero, step], before, {"predicate": slt}).result], before).result
         branch = op("scf.if", [r.type for r in loop.results], [some], before, regions=2)
         then, other = (r.blocks.append() for r in branch.regions)
         op("scf.yield", [], list(inits), ir.InsertionPoint(other))
