@@ -367,7 +367,7 @@ def _binary(f: Callable[..., Array]) -> Callable[[list[str]], Handler]:
     """Two or three operands of f32, f16x2, bf16x2 or integers. Rounding other than to nearest, high halves and saturation are unknown."""
     def make(parts: list[str]) -> Handler:
         t = parts[-1]
-        if not {*parts[1:-1]} <= {"rn", "lo"} or not (t in ("f32", "f16x2", "bf16x2") or (t[0] in "sub" and t[1:].isdigit())):
+        if not {*parts[1:-1]} <= {"rn", "lo"} or not (t in _FLOATS or (t[0] in ("s", "u", "b") and t[1:].isdigit())):
             raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
 
         def run(state: Any, operands: Any, mask: Any) -> None:
@@ -392,10 +392,25 @@ def _binary(f: Callable[..., Array]) -> Callable[[list[str]], Handler]:
     return make
 
 
+_FLOATS = ("f32", "f16x2", "bf16x2")
+
+
 def _fma(parts: list[str]) -> Handler:
-    if parts[-1] not in ("f32", "f16x2", "bf16x2"):
+    if parts[-1] not in _FLOATS:
         raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
     return _binary(fma_to_odd)(parts)
+
+
+def _max(a: Array, b: Array) -> Array:
+    """9.7.3: the other operand where one is NaN; +0 is above -0."""
+    if a.dtype.kind != "f":
+        return np.maximum(a, b)
+    return np.where((a == 0) & (b == 0), a + b, np.fmax(a, b))
+
+
+def _min(a: Array, b: Array) -> Array:
+    """As _max."""
+    return -_max(-a, -b) if a.dtype.kind == "f" else np.minimum(a, b)
 
 
 def _div(parts: list[str]) -> Handler:
@@ -471,7 +486,7 @@ INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "ex2": _unary(np.exp2), "lg2": _unary(np.log2), "rsqrt": _unary(lambda x: 1 / np.sqrt(x)), "rcp": _unary(lambda x: 1 / x),
     "sqrt": _unary(np.sqrt), "tanh": _unary(np.tanh), "sin": _unary(np.sin), "cos": _unary(np.cos),
     "add": _binary(lambda a, b: a + b), "sub": _binary(lambda a, b: a - b), "mul": _binary(lambda a, b: a * b),
-    "fma": _fma, "max": _binary(np.maximum), "min": _binary(np.minimum),
+    "fma": _fma, "max": _binary(_max), "min": _binary(_min),
     "and": _binary(lambda a, b: a & b), "or": _binary(lambda a, b: a | b), "xor": _binary(lambda a, b: a ^ b),
     "shl": _binary(lambda a, b: a << b), "shr": _binary(lambda a, b: a >> b),
 }

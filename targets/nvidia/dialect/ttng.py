@@ -295,13 +295,12 @@ class AsyncTMAReduceOp(TTNG.Operation, name="async_tma_reduce"):
         return True
 
 
-def _check_coords(op: Any, block: Any, first: int, one_more: bool = False) -> None:
-    coords, rank = list(op.operands)[first:], len(block.shape)
-    if one_more and coords:
-        coords.pop()
-    if not max(rank, 1) <= len(coords) <= 5 or any(c.type != ir.IntegerType.get_signless(32) for c in coords):
+def _check_coords(op: Any, block: Any, first: int, streamed: bool = False) -> None:
+    """That the operands from ``first`` on are the coordinates, and behind them, where ``streamed``, what that says: all of i32."""
+    found, rank = list(op.operands)[first:], len(block.shape)
+    if not max(rank, 1) <= len(found) - streamed <= 5 or any(v.type != ir.IntegerType.get_signless(32) for v in found):
         raise ValueError(f"a TMA copy of a block {list(block.shape)} needs {rank} i32 coordinates (up to 5 where leading dims "
-                         f"are dropped), found {[str(c.type) for c in coords]}")
+                         f"are dropped){' and whether it is streamed, an i32' if streamed else ''}, found {[str(v.type) for v in found]}")
 
 
 class AsyncTMAGatherOp(TTNG.Operation, name="async_tma_gather"):

@@ -213,6 +213,7 @@ def test_metadata_decides_the_box():
     (f'%a = "ttg.local_alloc"() : () -> {memdesc((8,), "f32", PLAIN[1])}\n' + load("%d1", D1, "%a", memdesc((8,), "f32", PLAIN[1]), ("%i",)),
      InternalCompilerError, "multiples of 128"),
     (load("%d", D2, "%t", T2, ("%i",)), Exception, "needs 2 i32 coordinates"),
+    (load("%d", D2, "%t", T2, ("%i", "%j"), 'cache = "none", evict = "normal", streamed'), Exception, "needs 2 i32 coordinates .* and whether it is streamed, an i32"),
     (store("%d", D2, "%t", T2, ("%i", "%j"), "async_tma_reduce", 'kind = "mul"'), Exception, "kind must be one of"),
     (store("%d", D2, "%t", T2, ("%i", "%j"), "async_tma_reduce", 'kind = "add"'), UnsupportedOnTargetError, "allowed: fadd, fmin, fmax"),
     (store("%di", DI, "%ti", TI, ("%i", "%j"), "async_tma_reduce", 'kind = "fmax"'), UnsupportedOnTargetError, "no bulk tensor reduction fmax of i32"),

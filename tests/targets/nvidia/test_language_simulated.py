@@ -243,3 +243,23 @@ def test_fp8_casts_natively_and_portably(monkeypatch, kind, mantissa, largest):
         backs.append(back)
     np.testing.assert_array_equal(*backs)
     np.testing.assert_array_equal(codes[0][1:], codes[1][1:])
+
+
+@tilewright.jit
+def assembly_kernel(x, y, out, ASM: tl.constexpr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    a, b = tl.load(x + i), tl.load(y + i)
+    tl.store(out + i, tl.inline_asm_elementwise(ASM, "=r,r,r", [a, b], dtype=a.dtype, is_pure=True, pack=1))
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32", "uint32"])
+@pytest.mark.parametrize("which, sign", [("max", 1), ("min", -1)])
+def test_extremes_by_assembly(which, sign, kind):
+    """Of a NaN and a number the number, and +0 above -0, as the PTX manual has it."""
+    pairs = {"float32": [(1, 2), (np.nan, 3), (-4, np.nan), (0.0, -0.0), (-0.0, 0.0), (-np.inf, 5), (-0.0, -0.0), (6, -6)],
+             "int32": [(1, 2), (-1, 1), (-(1 << 31), 0), (7, 7)] * 2, "uint32": [(1, 2), ((1 << 32) - 1, 1), (1 << 31, 0), (7, 7)] * 2}[kind]
+    x, y = (np.array([p[n] for p in pairs] * 16).astype(kind) for n in (0, 1))
+    out = np.zeros_like(x)
+    assembly_kernel[(1,)](x, y, out, f"{which}.{ {'float32': 'f32', 'int32': 's32', 'uint32': 'u32'}[kind]} $0, $1, $2;", B=128)
+    expected = [a if np.isnan(b) or (not np.isnan(a) and sign * float(a) > sign * float(b)) or (a == b and np.signbit(b) == (sign > 0)) else b for a, b in zip(x, y)]
+    np.testing.assert_array_equal(out.view(np.uint32), np.array(expected, x.dtype).view(np.uint32))
