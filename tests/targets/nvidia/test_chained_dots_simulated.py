@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright
+import tilewright.language as tl
 from tilewright.compiler import ASTSource
 from tilewright.targets.nvidia.emit import ptxas
 from tilewright.targets.nvidia.passes import rotate_chained_dots
@@ -251,3 +252,26 @@ def test_what_has_no_room_for_bulk_copies_and_hardly_any_without():
     metadata = assembled(changed, 8, 4, "*fp32").metadata
     assert [v["options"] for v in metadata.variants] == [{"tma": False}] and "out of resource" in metadata.variants[0]["reason"]
     assert metadata.shared <= 232448 and metadata.spills == 0
+
+
+@tilewright.jit
+def stepped(q, k, v, o, low, high, step, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    rows, columns, d = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    a = tl.load(q + rows[:, None] * D + d[None, :])
+    acc = tl.zeros((BM, D), tl.float32)
+    for n in tl.range(low, high, step):
+        at = n + columns
+        s = tl.dot(a, tl.trans(tl.load(k + at[:, None] * D + d[None, :])))
+        acc = tl.dot(s.to(v.dtype.element_ty), tl.load(v + at[:, None] * D + d[None, :]), acc)
+    tl.store(o + rows[:, None] * D + d[None, :], acc)
+
+
+def test_steps_known_at_run_time():
+    """The first round stands before the loop: where the step turns out not to be positive there is none."""
+    rng = np.random.default_rng(0)
+    q, k, v = (small(rng, n, 32) for n in (64, 128, 128))
+    for step in (-32, 48):
+        o = poisoned(64, 32)
+        specialised(stepped[(1,)](q, k, v, o, 0, 96, step, BM=64, BN=32, D=32), rotated=True)
+        want = sum((exact(q) @ exact(k)[n:n + 32].T @ exact(v)[n:n + 32] for n in range(0, 96, step)), np.zeros((64, 32)))
+        np.testing.assert_array_equal(exact(o), want)
