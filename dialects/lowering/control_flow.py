@@ -8,9 +8,9 @@ from typing import Any
 
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.structure import ROUNDS
+from tilewright.dialects.loop_bounds import BoundsAhead, as_number
 from tilewright.dialects.lowering.context import ROUNDS_READ_ANEW, LoweringContext, SharedMemory
 from tilewright.dialects.lowering.registry import lowers
-from tilewright.dialects.loop_bounds import BoundsAhead, as_number
 
 
 def flatten(values: Sequence[Any]) -> list[Any]:
