@@ -95,6 +95,11 @@ _BASE = struct.calcsize(_BEFORE)
 _DEPENDENT = ctypes.create_string_buffer(struct.pack("=I4xI60x", 6, 1), 72)
 
 
+def has_flags(persistent: Mapping[str, Any] | None) -> bool:
+    """Whether a kernel has the argument of flags, by metadata["persistent"]. Of code in older bundles that does not say, those in clusters had it."""
+    return persistent is not None and bool(persistent.get("flags", int(persistent.get("cluster", 1)) > 1))
+
+
 def launch_attributes(metadata: Mapping[str, Any]) -> tuple[int, int]:
     """Address and number of the attributes that a kernel is launched with."""
     return (ctypes.addressof(_DEPENDENT), 1) if metadata.get("programmatic_launch") else (0, 0)
@@ -114,7 +119,7 @@ def native_launch(cuda: Any) -> Callable[..., int] | None:
 
 
 def launch_through(cuda: Any) -> Callable[..., int]:
-    """``native_launch``'s function over the bindings' cuLaunchKernel."""
+    """``native_launch``'s function over the bindings' cuLaunchKernel, which takes no attributes: a dependent launch begins when the one before has ended."""
     def launch(config: ctypes.c_void_p, function: Any, table: ctypes.c_void_p, extra: None) -> int:
         *dims, shared, stream, _, _ = _CONFIG.unpack(ctypes.string_at(config.value or 0, _CONFIG.size))
         return int(cuda.cuLaunchKernel(function, *dims, shared, stream, table.value, 0)[0])
@@ -129,7 +134,7 @@ def make_launcher(driver: NvidiaDriver, signature: Sequence[str], metadata: Mapp
     persistent = metadata.get("persistent") or None
     planner = Planner(driver.cuda, host, signature) if host.get("descriptors") or host.get("guards") else None
     cluster = int(persistent.get("cluster", 1)) if persistent is not None else 1
-    with_flags = bool(persistent is not None and persistent.get("flags"))
+    with_flags = has_flags(persistent)
     layout, offsets = parameter_layout(signature, 0 if persistent is None else 3 + with_flags, len(host.get("descriptors", ())))
     packer = struct.Struct(_BEFORE + layout.removeprefix("="))
     threads, shared = int(metadata.get("total_warps") or metadata["num_warps"]) * 32, int(metadata.get("shared", 0))

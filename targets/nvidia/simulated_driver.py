@@ -52,7 +52,7 @@ class NvidiaSimulatedDriver(SimulatedDriver):
         """As the real one: guards are checked, tensor maps made, and a persistent kernel gets the grid as arguments, and flags where it
         asks for them; it is launched with few blocks, so that each runs several programs. Raises NeedsVariant and NeedsMemory before anything runs."""
         from tilewright.targets.nvidia.host_plan import HostPlan, MemoryUnknown
-        from tilewright.targets.nvidia.launcher import WITHOUT_TMA, address
+        from tilewright.targets.nvidia.launcher import WITHOUT_TMA, address, has_flags
 
         host, persistent = metadata.get("host") or {}, metadata.get("persistent")
         cluster = _cluster(persistent)
@@ -70,7 +70,7 @@ class NvidiaSimulatedDriver(SimulatedDriver):
                     raise NeedsMemory from None
                 if answer.reasons:
                     raise NeedsVariant(WITHOUT_TMA, answer.reasons)
-                if persistent and persistent.get("flags"):
+                if has_flags(persistent):
                     extra.append(answer.flags)
                 extra += [Opaque(_tensor_map(m)) for m in answer.maps]
             programs = gx * gy * gz
