@@ -18,6 +18,7 @@ from tilewright.dialects.errors import ArgumentError
 TRUE = ("1", "true", "yes", "on", "y", "t")
 FALSE = ("0", "false", "no", "off", "n", "f")
 propagate = True  # whether an assignment is put into the environment
+listeners: list[Callable[[], object]] = []  # called when a setting that code may depend on has been given another value
 
 
 class FromEnvironment:
@@ -115,15 +116,19 @@ class Setting:
                 self.check(value)
             except ValueError as error:
                 raise ArgumentError(f"the setting {self.name} {error}; found {value!r} ({type(value).__name__})") from None
+        before = obj._assigned.get(self.name, env)
         obj._assigned[self.name] = value
         if self.without_effect:
             obj._tell(self)
         if propagate:
             obj._export(self, None if value is None else self.write(value))
+        if value != before:
+            obj._changed()
 
     def __delete__(self, obj: Any) -> None:
         if obj._assigned.pop(self.name, self) is not self:
             obj._withdraw(self)
+            obj._changed()
 
     def given(self, obj: Any) -> bool:
         """Whether it was assigned or stands in the environment."""
@@ -202,8 +207,9 @@ def named_class(name: str, **kw: Any) -> Any:
 
 
 class Group:
-    """Settings under one name, with what else is assigned to it (hooks)."""
+    """Settings under one name, with what else is assigned to it (hooks). ``of_code``: whether code depends on some of them."""
 
+    of_code = True
     _assigned: dict[str, Any]
     _exported: dict[str, tuple[str | None, str | None]]
     _told: set[str]
@@ -261,16 +267,24 @@ class Group:
     def scope(self) -> Iterator[Group]:
         """Assignments made inside, to settings and hooks, end with it, as do changes of the settings' variables."""
         before, plain, exported = dict(self._assigned), self._plain(), dict(self._exported)
-        variables = {v: os.environ.get(v) for s in self.settings().values() for v in s.variables}
+        names = [v for s in self.settings().values() for v in s.variables]
+        variables = {v: os.environ.get(v) for v in names}
         try:
             yield self
         finally:
+            changed = before != self._assigned or variables != {v: os.environ.get(v) for v in names}
             for store, old in ((self._assigned, before), (self._exported, exported)):
                 store.clear()
                 store.update(old)
             self.__dict__.update(plain)
             for name, value in variables.items():
                 _put(name, value)
+            if changed:
+                self._changed()
+
+    def _changed(self) -> None:
+        for tell in listeners if self.of_code else ():
+            tell()
 
     def code_key(self) -> str:
         """Text of those settings that code depends on, where they are set; part of the cache key."""

@@ -105,12 +105,14 @@ class _Build(_Hooks):
 
 
 class _Redis(Group):
+    of_code = False
     host = text("REDIS_HOST", "localhost")
     port = number("REDIS_PORT", 6379)
     key_format = text("REDIS_KEY_FORMAT", "triton:{key}:{filename}")
 
 
 class _Cache(Group):
+    of_code = False
     home_dir = text("HOME", lambda: os.path.expanduser("~"))
     dir = text("CACHE_DIR", lambda: os.path.join(_home(), ".tilewright", "cache"))
     dump_dir = text("DUMP_DIR", lambda: os.path.join(_home(), ".tilewright", "dump"))
@@ -144,6 +146,7 @@ class _Compilation(_Hooks):
 
 
 class _Autotuning(Group):
+    of_code = False
     cache = flag("CACHE_AUTOTUNING")
     print = flag("PRINT_AUTOTUNING")
 
@@ -183,6 +186,7 @@ class _Language(Group):
 
 
 class _Proton(Group):
+    of_code = False
     disable = flag("PROTON_DISABLE")
     cupti_lib_dir = text("CUPTI_LIB_PATH", without_effect="tilewright.profiler times launches by the target's event timers")
     enable_nvtx = flag("ENABLE_NVTX", True, without_effect="tilewright.profiler writes no ranges for other profilers")
@@ -216,6 +220,7 @@ class TargetKnobs(Group):
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._assigned[name] = value
+        self._changed()
 
 
 def refresh_knobs() -> None:

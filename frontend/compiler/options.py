@@ -147,6 +147,13 @@ def defaults(selection: Selection) -> dict[str, Any]:
     return found if own is None else {**found, **own()}
 
 
+def settings_text(selection: Selection) -> str:
+    """What settings say of a compilation, as they are now."""
+    compilation = knobs.compilation
+    return (f"{defaults(selection)} {knobs.code_key(selection.plugin)} {knobs.runtime.override_arch} {compilation.always_compile} {compilation.override} "
+            f"{compilation.allow_non_constexpr_globals}")
+
+
 def _checked(field: Any, value: Any) -> Any:
     """``value`` as the field's annotation says, where that is of yes or no, or of an integer. A word such as "no" would count as true."""
     kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tilewright.dialects import settings
 from tilewright.dialects.errors import TargetNotFoundError
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def forget_choices() -> None:
         functions = list(_with_code)
     for function in functions:
         function.forget_entries()
+
+
+settings.listeners.append(forget_choices)
 
 
 def driver_of(selection: registry.Selection) -> Any:

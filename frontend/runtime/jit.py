@@ -116,9 +116,11 @@ class _DeviceCaches(dict[int, tuple[dict[Any, Any], dict[Any, Any], Any, Any, An
         self._function.forget_kernels()
 
 
-def _memory_key(source: Any, selection: Any, options: dict[str, Any]) -> tuple[str, str, str]:
+def _memory_key(source: Any, selection: Any, options: dict[str, Any]) -> tuple[str, str, str, str]:
     """What a function keeps a compiled kernel under."""
-    return source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0]))
+    from tilewright.compiler.options import settings_text
+
+    return source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0])), settings_text(selection)
 
 
 class JITFunction(JITCallable, KernelInterface):

@@ -255,3 +255,52 @@ def test_copies_of_constexprs_tell_nobody(fake):
     entries = dict(helped._entries)
     assert pickle.loads(pickle.dumps(NUMBER)).value == copy.deepcopy(NUMBER).value == copy.copy(NUMBER).value == 5
     assert entries and helped._entries == entries
+
+
+def test_settings_that_are_assigned_after_a_launch_are_followed(fake, monkeypatch):
+    o = np.zeros(1, np.float32)
+    settings = triton.knobs
+
+    def options():
+        for _ in range(3):
+            ran = helped[(1,)](o)
+        return ran.metadata.enable_fp_fusion, ran.metadata.debug, ran.metadata.arch
+
+    usual = options()
+    assert usual == (True, False, "f1")
+    with settings.language.scope(), settings.runtime.scope():
+        settings.language.default_fp_fusion = False
+        assert options() == (False, False, "f1")
+        settings.runtime.debug = True
+        assert options() == (False, True, "f1")
+        settings.runtime.override_arch = "f2"
+        assert options() == (False, True, "f2")
+        settings.runtime.reset()
+        assert options() == (False, False, "f1")
+        monkeypatch.setenv("TILEWRIGHT_DEFAULT_FP_FUSION", "1")
+        settings.language.default_fp_fusion = settings.env
+        assert options() == usual
+    assert options() == usual
+    compiled = len(fake.contexts)
+    with settings.language.scope():
+        settings.language.default_fp_fusion = False
+        options()
+    with settings.compilation.scope():
+        settings.compilation.always_compile = True
+        options()
+        assert len(fake.contexts) == compiled + 1
+    assert options() == usual and len(fake.contexts) == compiled + 1  # and what was compiled before is kept
+
+
+def test_attributes_that_are_assigned_after_a_launch_are_followed(fake):
+    @triton.jit
+    def kernel(o):
+        tl.store(o, 1)
+
+    o = np.zeros(1, np.float32)
+    assert all(kernel[(1,)](o).metadata.debug is False for _ in range(3))
+    kernel.debug = True
+    assert all(kernel[(1,)](o).metadata.debug is True for _ in range(3))
+    kernel.debug = None
+    kernel.repr = lambda _: "other"
+    assert all(kernel[(1,)](o).name == "other" for _ in range(3))
