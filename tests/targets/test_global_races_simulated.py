@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 import pytest
+import race_kernels
+from race_kernels import count, last_adds, shared_place, shift, turn
 
 import tilewright
 import tilewright.language as tl
@@ -16,50 +18,6 @@ TARGETS = ("nvidia:sm_80:sim", "nvidia:sm_90a:sim", "amd:gfx942:sim")
 def target(request, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_TARGET", request.param)
     return request.param
-
-
-@tilewright.jit
-def shared_place(x, value, step, B: tl.constexpr):
-    i = tl.arange(0, B)
-    tl.store(x + i, tl.full((B,), 0, tl.int32) + value + tl.program_id(0) * step)
-
-
-@tilewright.jit
-def count(x, ATOMIC: tl.constexpr):
-    if ATOMIC:
-        tl.atomic_add(x, 1)
-    else:
-        tl.store(x, tl.load(x) + 1)
-
-
-@tilewright.jit
-def shift(x, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(x + i, tl.load(x + i + B))
-
-
-@tilewright.jit
-def turn(x, y, B: tl.constexpr, BARRIER: tl.constexpr):
-    i = tl.arange(0, B)
-    tl.store(y + i, tl.load(x + i) * 2)
-    if BARRIER:
-        tl.debug_barrier()
-    tl.store(x + i, tl.load(y + B - 1 - i))
-
-
-@tilewright.jit
-def last_adds(x, parts, counter, out, n, B: tl.constexpr, G: tl.constexpr, BARRIER: tl.constexpr, SEM: tl.constexpr = "acq_rel"):
-    """Every program writes a part; the one that counts last adds them all."""
-    pid = tl.program_id(0)
-    i = tl.arange(0, B)
-    tl.store(parts + pid * B + i, tl.load(x + pid * B + i) * 2)
-    if BARRIER:
-        tl.debug_barrier()  # the atomic is one warp's
-    if tl.atomic_add(counter, 1, sem=SEM) == n - 1:
-        total = tl.zeros((B,), tl.float32)
-        for p in range(G):
-            total += tl.load(parts + p * B + i)
-        tl.store(out + i, total)
 
 
 @tilewright.jit
@@ -126,8 +84,9 @@ def test_two_programs_write_one_place(target):
     with race(r"byte \d+ of buffer .*|byte \d+ of argument 0 .*") as found:
         shared_place[(3,)](x, 7, 1, B=256)
     text = str(found.value)
-    assert re.search(rf"{who} \(\d, 0, 0\) writes what {who} \(\d, 0, 0\) wrote \(line (\S*test_global_races_simulated.py:)?{line}, .*nothing that orders them", text), text
-    assert f"test_global_races_simulated.py:{line}" in text.partition("nothing that orders")[2], text  # the later access too
+    file = race_kernels.__file__
+    assert re.search(rf"{who} \(\d, 0, 0\) writes what {who} \(\d, 0, 0\) wrote \(line ({re.escape(file)}:)?{line}, .*nothing that orders them", text), text
+    assert f"{file}:{line}" in text.partition("nothing that orders")[2], text  # the later access too
     shared_place[(1,)](x, 7, 1, B=256)
 
 

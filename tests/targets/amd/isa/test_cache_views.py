@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from race_kernels import last_adds
 
 import tilewright
-import tilewright.language as tl
 from tilewright.compiler import ASTSource
 from tilewright.targets import registry
 from tilewright.targets.amd.isa.errors import GlobalRace
@@ -17,22 +17,9 @@ ARCHS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 B, G = 256, 3
 
 
-@tilewright.jit
-def last_adds(x, parts, counter, out, n, SEM: tl.constexpr, B: tl.constexpr, G: tl.constexpr, VOLATILE: tl.constexpr):
-    pid = tl.program_id(0)
-    i = tl.arange(0, B)
-    tl.store(parts + pid * B + i, tl.load(x + pid * B + i) * 2)
-    tl.debug_barrier()
-    if tl.atomic_add(counter, 1, sem=SEM) == n - 1:
-        total = tl.zeros((B,), tl.float32)
-        for p in range(G):
-            total += tl.load(parts + p * B + i, volatile=VOLATILE)
-        tl.store(out + i, total)
-
-
 @functools.cache
 def text_of(arch, sem, volatile=False):
-    source = ASTSource(last_adds, {"x": "*fp32", "parts": "*fp32", "counter": "*i32", "out": "*fp32", "n": "i32"}, {"SEM": sem, "B": B, "G": G, "VOLATILE": volatile})
+    source = ASTSource(last_adds, {"x": "*fp32", "parts": "*fp32", "counter": "*i32", "out": "*fp32", "n": "i32"}, {"B": B, "G": G, "BARRIER": True, "SEM": sem, "VOLATILE": volatile})
     compiled = tilewright.compile(source, target=registry.parse(f"amd:{arch}"), options={"num_warps": 4})
     return compiled.asm["amdgcn"], compiled.metadata.shared
 
