@@ -34,7 +34,8 @@ from tilewright.runtime.autotuner_checks import (
     pruned,
 )
 from tilewright.runtime.errors import AssemblerError, AutotunerError, HeuristicError, OutOfResources, PTXASError
-from tilewright.runtime.jit import KernelInterface, kept_by_name
+from tilewright.runtime.jit import KernelInterface
+from tilewright.runtime.pickled import kept_by_name
 from tilewright.runtime.specialize import constexpr_key
 
 __all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]

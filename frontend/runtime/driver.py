@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 
 _drivers: dict[tuple[int, str], tuple[Any, Any]] = {}  # (id of the plugin, arch simulated or "") → (the plugin, its driver): kept, so that no other gets its id
 _lock = threading.RLock()
-_with_code: weakref.WeakSet[Any] = weakref.WeakSet()  # the JITFunctions that have been launched
+_with_code: weakref.WeakSet[Any] = weakref.WeakSet()  # the JITFunctions that may hold compiled kernels
+_listens = False
 
 
 def keeps_code(function: Any) -> None:
     """Have ``function`` (a JITFunction) forget its compiled kernels, or which one it launches, when a plugin, a driver or the choice of one changes."""
+    global _listens
     with _lock:
         _with_code.add(function)
+        if not _listens:
+            from tilewright.targets import registry
+
+            registry.on_change(forget_code)
+            _listens = True
 
 
 def forget_code() -> None:

@@ -23,6 +23,7 @@ from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.driver import driver, keeps_code
 from tilewright.runtime.errors import ArgumentError, KernelCallError
 from tilewright.runtime.explain import choices, named, tell
+from tilewright.runtime.pickled import reduced
 from tilewright.runtime.refusals import (
     check_constexpr,
     check_current,
@@ -36,12 +37,20 @@ from tilewright.runtime.specialize import (  # noqa: F401  (Triton has two of th
     constexpr_key,
     constexpr_value,
     describe,
+    is_torch_tensor,
     mangle_type,
     native_specialize_impl,
-    pinned_told_apart,
     shown,
 )
-from tilewright.runtime.warm_launch import MISSING, GridArguments, called_grid, make_warm_launch, normalise_grid
+from tilewright.runtime.warm_launch import (
+    MISSING,
+    GridArguments,
+    called_grid,
+    host_tensors,
+    make_warm_launch,
+    normalise_grid,
+)
+from tilewright.targets.protocol import is_pinned
 
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
@@ -172,6 +181,7 @@ class JITFunction(JITCallable, KernelInterface):
         self._warm: Any = None  # generated at the first launch
         self._quick: Any = None  # that, or the machine code before it
         self._make_warm: Any = None
+        self._host_tensors: list[str] = []  # see warm_launch.host_tensors
         self._styles: dict[int, Any] = {}  # so many parameters by position → ``_warm`` for that, and what belongs to it (``warm_launch.Functions``)
         self._native: Any = None  # a NativeLaunch, once a kernel was launched that machine code can launch
         self._run: Callable[..., Any] = self._run_usual
@@ -210,9 +220,7 @@ class JITFunction(JITCallable, KernelInterface):
         return f"JITFunction({self._fn_name})"
 
     def __reduce__(self) -> Any:
-        if self.fn is None:  # a tool has taken the function away, for what it was compiled to is enough where this is sent
-            return (_without_function, ({n: v for n, v in self.__dict__.items() if n in _FACTS},))
-        return (_find_jit_function, (self.__module__, self.__qualname__))
+        return reduced(self)
 
     def __deepcopy__(self, memo: Any) -> JITFunction:
         return self
@@ -341,13 +349,15 @@ class JITFunction(JITCallable, KernelInterface):
             leave(record)
         driver.recent = self.last_launched = ran
         if warm_key is not None:
-            if whole and pinned_told_apart(warm_key, bound.values()):
+            if whole and not any(is_torch_tensor(type(v)) and v.is_cpu and is_pinned(v) for v in map(bound.__getitem__, self._host_tensors)):
                 self._keep(warm_key, entry.warm(device if placed else None), generation)
                 self._begin_native(entry.launcher)
         elif self._warm is None:
             count = getattr(entry.kernel.driver, "device_count", None)
             self._several = count is None or count() > 1
-            self._make_warm = make_warm_launch(self, [bound[p.name] for p in self.params], self._several, {
+            seen = [bound[p.name] for p in self.params]
+            self._host_tensors = host_tensors(self.params, seen)
+            self._make_warm = make_warm_launch(self, seen, self._several, {
                 "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
             self._take_by_position(min(len(args), sum(not p.keyword_only for p in self.params)))
             self._begin_native(entry.launcher)
@@ -390,7 +400,7 @@ class JITFunction(JITCallable, KernelInterface):
         """Compile anew at the next launch."""
         with self._compile_lock:
             self.forget_entries()
-            self._kernels.clear()
+            self._kernels = {}  # another one: a launch that is compiling at this moment keeps its kernel in the old one
 
     def forget_entries(self) -> None:
         """Look anew, at the next launch, which kernel it takes."""
@@ -436,25 +446,50 @@ class JITFunction(JITCallable, KernelInterface):
     def _kernel_for(self, args: tuple[Any, ...], kwargs: dict[str, Any], warmup: bool) -> Any:
         """The CompiledKernel for a launch's arguments; a FutureKernel inside an AsyncCompileMode; None where a jit_cache_hook says True."""
         from tilewright.compiler.compiler import ASTSource, compile_selected
+        from tilewright.runtime.compile_hooks import call_hook
         from tilewright.runtime.launch_target import check_devices, choose
 
+        keeps_code(self)
+        kernels = self._kernels  # of the plugin that is chosen now
         bound, options = self._collect(*args, **kwargs)
+        signature, constants, attrs, places = self._described(bound)
+        selection = choose(driver, {d for devices in places.values() for d in devices})
+        check_devices(self.__name__, selection, places)
+        if self.debug and "debug" not in options:
+            options["debug"] = True
+        with compiling(), self._compile_lock:
+            source = ASTSource(self, signature, constants, attrs)
+            memory_key = _memory_key(source, selection, options)
+            kernel = kernels.get(memory_key)
+            if kernel is None:
+                mode = active_mode.get()
+                if not isinstance(mode, Collecting) and call_hook(knobs.runtime.jit_cache_hook, self, source, selection, options, warmup):
+                    return None
+
+                def finish(made: Any) -> None:
+                    kernels[memory_key] = made
+                    call_hook(knobs.runtime.jit_post_compile_hook, self, source, selection, options, warmup)
+
+                if mode is not None:
+                    return mode.submit((id(self), *memory_key), partial(compile_selected, source, selection, options), finish)
+                kernel = compile_selected(source, selection, options)
+                finish(kernel)
+            return kernel
+
+    def _described(self, bound: dict[str, Any]) -> tuple[dict[str, Any], dict[tuple[int, ...], Any], dict[tuple[int, ...], list[list[Any]]], dict[str, list[str]]]:
+        """What a launch's arguments are to the compiler: types by name, constants and attributes by path, and by name where arrays lie."""
         signature: dict[str, Any] = {}
         constants: dict[tuple[int, ...], Any] = {}
         attrs: dict[tuple[int, ...], list[list[Any]]] = {}
         places: dict[str, list[str]] = {}
         for p in self.params:
             value = bound[p.name]
-            if p.is_constexpr:
-                value = constexpr_value(value)
-                try:
-                    check_constexpr(value)
-                except ArgumentError as reason:
-                    raise ArgumentError(f"argument {p.name!r} of {self.__name__}: {reason}") from None
-                signature[p.name] = "constexpr"
-                constants[(p.num,)] = value
-                continue
             try:
+                if p.is_constexpr:
+                    constants[(p.num,)] = value = constexpr_value(value)
+                    check_constexpr(value)
+                    signature[p.name] = "constexpr"
+                    continue
                 facts = describe(value, p.mode)
             except ArgumentError as reason:
                 raise ArgumentError(f"argument {p.name!r} of {self.__name__}: {reason}") from None
@@ -468,153 +503,25 @@ class JITFunction(JITCallable, KernelInterface):
             attrs.update({(p.num, *path): a for path, a in facts.attrs.items()})
             if facts.devices:
                 places[p.name] = facts.devices
-        selection = choose(driver, {d for devices in places.values() for d in devices})
-        check_devices(self.__name__, selection, places)
-        if self.debug and "debug" not in options:
-            options["debug"] = True
-        with compiling(), self._compile_lock:
-            source = ASTSource(self, signature, constants, attrs)
-            memory_key = _memory_key(source, selection, options)
-            keeps_code(self)
-            kernel = self._kernels.get(memory_key)
-            if kernel is None:
-                mode = active_mode.get()
-                if not isinstance(mode, Collecting) and self._call_hook(knobs.runtime.jit_cache_hook, source, selection, options, warmup):
-                    return None
-
-                def finish(made: Any) -> None:
-                    self._kernels[memory_key] = made
-                    self._call_hook(knobs.runtime.jit_post_compile_hook, source, selection, options, warmup)
-
-                if mode is not None:
-                    return mode.submit((id(self), *memory_key), partial(compile_selected, source, selection, options), finish)
-                kernel = compile_selected(source, selection, options)
-                finish(kernel)
-            return kernel
+        return signature, constants, attrs, places
 
     def _remember(self, device: int, key: Any, kernel: Any) -> None:
         self.device_caches[device][0][key] = kernel
 
-    def _call_hook(self, hook: Any, source: Any, selection: Any, options: dict[str, Any], warmup: bool) -> bool:
-        """Whether a hook of the settings (or None) says True to this compilation."""
-        if not hook:
-            return False
-        from tilewright.compiler.options import make_options, options_dict
-
-        given = {k: v for k, v in options.items() if k != "ir_override"}
-        wanted = {**dict.fromkeys(("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid", "extern_libs")),
-                  **options_dict(make_options(selection, given))}
-        names = ("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid")
-        types = ", ".join(f"{name}: {kind}" for name, kind in source.signature.items())
-        text = f"{self.__qualname__}[{', '.join(f'{n}={wanted[n]}' for n in names)}]({types})"
-        key = source.hash()
-        facts = {"key": key, "signature": source.signature, "device": 0, "constants": source.constants, **{n: wanted[n] for n in names},
-                 "extern_libs": wanted["extern_libs"], "configs": [source.attrs],
-                 "specialization_data": self._serialise(source, selection, options), "is_warmup": warmup}
-        return hook(key=key, repr=text, fn=_HookFunction(self), compile=facts, is_manual_warmup=warmup, already_compiled=False) is True
-
-    # ------------------------------------------------------------------------------------------------------------ preload
-    def _serialise(self, source: Any, selection: Any, options: dict[str, Any]) -> str | None:
-        import json
-
-        try:
-            return json.dumps({
-                "name": self._fn_name, "signature": source.signature, "options": options, "target": str(selection), "key": source.hash(),
-                "constants": [[list(k), v] for k, v in source.constants.items()],
-                "attrs": [[list(k), v] for k, v in source.attrs.items()]})
-        except TypeError:
-            return None  # a constexpr that JSON cannot hold
-
     def preload(self, specialization_data: str) -> Any:
         """Compile, or take from the disk cache, the specialisation that a ``jit_cache_hook`` was handed. Returns the CompiledKernel."""
-        import json
+        from tilewright.compiler.compiler import compile_selected
+        from tilewright.runtime.compile_hooks import from_text
 
-        from tilewright.compiler.compiler import ASTSource, compile_selected
-        from tilewright.targets import registry
-
-        try:
-            data = json.loads(specialization_data)
-            if not {"name", "signature", "constants", "attrs", "target", "options"} <= data.keys():
-                raise ValueError("parts are missing")
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ArgumentError(f"preload takes the specialization_data that a jit_cache_hook was handed; found {shown(specialization_data)} ({error})") from None
-        if data["name"] != self._fn_name:
-            raise ArgumentError(f"the specialisation is that of {data['name']}, not of {self._fn_name}")
-        source = ASTSource(self, data["signature"], {tuple(k): v for k, v in data["constants"]}, {tuple(k): v for k, v in data["attrs"]})
-        selection = registry.parse(data["target"])
-        memory_key = _memory_key(source, selection, data["options"])
         keeps_code(self)
+        kernels = self._kernels
+        source, selection, options = from_text(self, specialization_data)
+        memory_key = _memory_key(source, selection, options)
         with compiling(), self._compile_lock:
-            kernel = self._kernels.get(memory_key)
+            kernel = kernels.get(memory_key)
             if kernel is None:
-                kernel = self._kernels[memory_key] = compile_selected(source, selection, data["options"])
-        return kernel
-
-
-class _HookFunction:
-    """What hooks are told of the function."""
-
-    def __init__(self, fn: JITFunction):
-        self.jit_function, self.module, self.name, self.fn = fn, fn.module, fn.__name__, fn
-
-
-_FACTS = ("module", "version", "do_not_specialize", "do_not_specialize_on_alignment", "_debug", "_noinline", "params", "arg_names", "constexprs", "hash", "file",
-          "raw_src", "starting_line_number", "def_line", "indent", "_src", "_fn_name", "_repr", "__name__", "__qualname__", "__module__", "__doc__")
-
-
-def _without_function(facts: dict[str, Any]) -> Any:
-    """A JITFunction that says what it was, and cannot be compiled."""
-    made = JITFunction.__new__(JITFunction)
-    made.__dict__.update(facts, fn=None, kernel=None, used_global_vals={}, pre_run_hooks=[], launch_metadata=None, _hash_lock=threading.RLock(), _tree=None)
-    return made
-
-
-def _place_of(kernel: Any) -> tuple[str, str]:
-    """Module and qualified name of the function under a kernel's decorators."""
-    while hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return kernel.__module__, kernel.__qualname__
-
-
-def kept_by_name(kernel: Any) -> Any:
-    """What pickles in place of a decorated kernel: its place, where it is found again. Raises PicklingError where it cannot be found so."""
-    import pickle
-
-    module, name = _place_of(kernel)
-    try:
-        found = _find(module, name)
-    except (ImportError, AttributeError):
-        found = None
-    depth = 0
-    while found is not None and found is not kernel:
-        found, depth = getattr(found, "fn", None), depth + 1
-    if found is None:
-        raise pickle.PicklingError(f"{name} is not found as {module}.{name}, and a kernel is pickled by its name; define it in a module, at the top level or in a class")
-    return (_find_kernel, (module, name, depth))
-
-
-def _find(module: str, qualname: str) -> Any:
-    import importlib
-
-    found: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _find_kernel(module: str, qualname: str, depth: int) -> Any:
-    """The kernel of that name, or what lies so many decorators under it."""
-    found = _find(module, qualname)
-    for _ in range(depth):
-        found = found.fn
-    return found
-
-
-def _find_jit_function(module: str, qualname: str) -> Any:
-    found = _find(module, qualname)
-    while not isinstance(found, JITFunction) and hasattr(found, "fn"):
-        found = found.fn
-    return found
+                kernel = kernels[memory_key] = compile_selected(source, selection, options)
+            return kernel
 
 
 def jit(fn: Callable[..., Any] | None = None, *, version: Any = None, repr: Callable[[Any], str] | None = None,

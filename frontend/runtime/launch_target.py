@@ -6,14 +6,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilewright.runtime.driver import forget_code
 from tilewright.runtime.errors import ArgumentError
 from tilewright.runtime.specialize import PINNED
 from tilewright.targets import registry
 
 HOST = "cpu"  # the device type of arrays in host memory
-
-registry.on_change(forget_code)
 
 
 def choose(driver: Any, device_types: Iterable[str]) -> registry.Selection:

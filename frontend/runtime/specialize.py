@@ -11,7 +11,7 @@ arguments that give the same code, and ``describe`` for the first launch of a ke
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -420,13 +420,6 @@ def native_specialize_impl(backend: Any, arg: Any, is_const: bool, specialize_va
 def mangle_type(arg: Any, specialize: bool = False) -> Any:
     """The signature's type of a launch argument; with ``specialize`` 1 is "constexpr"."""
     return native_specialize_impl(None, arg, False, specialize, True)[0]
-
-
-def pinned_told_apart(key: tuple[Any, ...], arguments: Iterable[Any]) -> bool:
-    """Whether a key of generated code (``warm_launch``) tells of each tensor in pinned memory that it is one. It does not where the code was made for a
-    tensor of the host at that place, and knows its dtype alone; pageable memory would have the same key."""
-    pinned = sum(is_torch_tensor(type(v)) and v.is_cpu and is_pinned(v) for v in arguments)
-    return not pinned or pinned == sum(type(part) is tuple and len(part) > 1 and part[1] == PINNED for part in key)
 
 
 def is_read_only(v: Any) -> bool:

@@ -94,6 +94,12 @@ def _tensor_test(p: str, i: int, argument: Any, scope: dict[str, Any]) -> str | 
     return f"_tw_type({p}) is _tw_class{i} and {p}.is_{kind}"
 
 
+def host_tensors(params: Sequence[Any], seen: Sequence[Any]) -> list[str]:
+    """The parameters of which the generated code's key has no more than the dtype, of tensors of the host: pinned memory has the same key as other memory."""
+    return [p.name for i, (p, argument) in enumerate(zip(params, seen))
+            if not p.is_constexpr and type(argument) is not int and _tensor_test(p.name, i, argument, {}) and argument.is_cpu]
+
+
 def _parameter(i: int, p: Any, argument: Any, scope: dict[str, Any], several: bool) -> tuple[list[str], list[str], bool]:
     """(lines that work out parameter ``i``'s value ``_tw_v{i}``, the expressions that stand for it in the key, whether its alignment is
     that of ``_tw_p{i}``, which is 16 where the key has it already)."""

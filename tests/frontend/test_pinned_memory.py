@@ -110,6 +110,24 @@ def test_code_made_for_a_host_tensor_keeps_them_apart(targets, locked, monkeypat
         registry.unregister("host")
 
 
+def test_another_pinned_array_does_not_speak_for_a_tensor(targets, locked, monkeypatch):
+    """The key tells of the one in its wrapper that it is pinned, and of the other its dtype."""
+    host = fake_target.Fake("host", device_types=("cpu",))
+    registry.register(host.plugin)
+    try:
+        kernel, plain, pinned = make(), torch.zeros(64), locked()
+        monkeypatch.setenv("TILEWRIGHT_TARGET", "host")
+        for _ in range(2):
+            kernel[(1,)](plain, TensorWrapper(plain, "int32"), 5, BLOCK=8)
+        monkeypatch.setenv("TILEWRIGHT_TARGET", "gpu")
+        for _ in range(3):
+            kernel[(1,)](pinned, TensorWrapper(pinned, "int32"), 5, BLOCK=8)
+        with pytest.raises(ArgumentError, match="argument 'x' of kernel lies on device 'cpu'"):
+            kernel[(1,)](plain, TensorWrapper(pinned, "int32"), 5, BLOCK=8)
+    finally:
+        registry.unregister("host")
+
+
 def test_code_made_for_a_pinned_tensor_keeps_them_apart(targets, locked, monkeypatch):
     kernel, pinned = make(), locked()
     monkeypatch.setenv("TILEWRIGHT_TARGET", "gpu")

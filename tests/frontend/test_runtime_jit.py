@@ -362,6 +362,31 @@ def test_a_replaced_plugin_is_followed(fake):
     assert len(fake.driver.launches) == 2
 
 
+def test_a_plugin_that_is_replaced_while_compiling_is_followed(fake, monkeypatch):
+    """The launch under way goes to the old one; no later one does."""
+    x, other = aligned(8), fake_target.Fake()
+
+    def replace(**_):
+        monkeypatch.setattr(triton.knobs.runtime, "jit_cache_hook", None)
+        registry.register(other.plugin)
+
+    monkeypatch.setattr(triton.knobs.runtime, "jit_cache_hook", replace)
+    for _ in range(3):
+        add[(1,)](x, x, 5, 3)
+    assert (len(fake.driver.launches), len(other.driver.launches)) == (1, 2)
+
+
+def test_a_plugin_that_is_replaced_after_a_preload_is_followed(fake, monkeypatch):
+    told = []
+    monkeypatch.setattr(triton.knobs.runtime, "jit_cache_hook", lambda **kwargs: told.append(kwargs["compile"]["specialization_data"]))
+    x, other, kernel = aligned(8), fake_target.Fake(), triton.jit(add.fn)
+    add.warmup(x, x, 5, 3, grid=(1,))
+    kernel.preload(told[0])
+    registry.register(other.plugin)
+    kernel[(1,)](x, x, 5, 3)
+    assert (len(fake.driver.launches), len(other.driver.launches)) == (0, 1)
+
+
 def test_a_replaced_driver_is_followed(fake):
     x = aligned(8)
     add[(1,)](x, x, 5, 3)
