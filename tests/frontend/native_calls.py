@@ -3,7 +3,18 @@
 import ctypes
 import struct
 
+from tilewright.targets import kernel_arguments
+
+# of each of struct's letters one at its limits
+_VALUES = {"b": -3, "B": 200, "h": -300, "H": 60000, "i": -(1 << 31), "I": 1 << 31, "q": -(1 << 63), "Q": 1 << 63, "f": 1.5, "d": 0.1, "?": True, "e": 0.5}
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 11)
+
+
+def some_arguments(rng):
+    """(signature, struct's letters, values) of up to 24 arguments of any type."""
+    signature = [rng.choice(["*fp32", *kernel_arguments.FORMATS]) for _ in range(rng.randint(0, 24))]
+    letters = kernel_arguments.letters(signature)
+    return signature, letters, tuple(_VALUES[c] for c in letters)
 
 
 def perform(call, grid, stream, handle, args):

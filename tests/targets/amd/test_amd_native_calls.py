@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 from hip_stand_in import HipStandIn
-from native_calls import perform
+from native_calls import perform, some_arguments
 
 import tilewright as triton
 import tilewright.language as tl
@@ -44,12 +44,10 @@ def made(signature, **metadata):
 
 def test_arguments_of_every_type():
     rng = random.Random(0)
-    values = {"b": -3, "B": 200, "h": -300, "H": 60000, "i": -(1 << 31), "I": 1 << 31, "q": -(1 << 63), "Q": 1 << 63, "f": 1.5, "d": 0.1, "?": True, "e": 0.5}
     for _ in range(30):
-        signature = [rng.choice(["*fp32", *kernel_arguments.FORMATS]) for _ in range(rng.randint(0, 24))]
-        letters = kernel_arguments.letters(signature)
+        signature, _, args = some_arguments(rng)
         hip, launch, call, handle = made(signature)
-        grid, args = (rng.randint(1, 1 << 23), 7, 8), tuple(values[c] for c in letters)
+        grid = (rng.randint(1, 1 << 23), 7, 8)
         launch(*grid, 0x77, handle, args)
         assert perform(call, grid, 0x77, handle, args) == 0 and hip.launches[0] == hip.launches[1]
         assert hip.launches[0].grid == grid and len(hip.launches[0].buffer) == struct.calcsize(kernel_arguments.layout(signature)[0])

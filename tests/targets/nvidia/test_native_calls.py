@@ -4,11 +4,10 @@ import random
 
 import pytest
 from launch_samples import APART, GOOD, META, SIGNATURE
-from native_calls import perform
+from native_calls import perform, some_arguments
 from test_planned_launch import NativeCuda, TensorCuda
 
 from tilewright.dialects.errors import ArgumentError
-from tilewright.targets import kernel_arguments
 from tilewright.targets.nvidia import launcher
 from tilewright.targets.nvidia.driver import CudaError, NvidiaDriver
 from tilewright.targets.nvidia.host_plan import Bounded
@@ -37,12 +36,10 @@ def alike(cuda, launch, call, handle, grid, stream, args, **more):
 
 def test_arguments_of_every_type():
     rng = random.Random(0)
-    values = {"b": -3, "B": 200, "h": -300, "H": 60000, "i": -(1 << 31), "I": 1 << 31, "q": -(1 << 63), "Q": 1 << 63, "f": 1.5, "d": 0.1, "?": True, "e": 0.5}
     for _ in range(30):
-        signature = [rng.choice(["*fp32", *kernel_arguments.FORMATS]) for _ in range(rng.randint(0, 24))]
-        letters = kernel_arguments.letters(signature)
+        signature, letters, args = some_arguments(rng)
         launch, call, handle = made(cuda := Cuda(letters), signature)
-        alike(cuda, launch, call, handle, (rng.randint(1, 1 << 30), 7, 8), 1 << 40, tuple(values[c] for c in letters))
+        alike(cuda, launch, call, handle, (rng.randint(1, 1 << 30), 7, 8), 1 << 40, args)
         assert call.planned is None and call.persistent is None
 
 
