@@ -3,7 +3,7 @@
     TILEWRIGHT_TARGET=amd:gfx942:sim python benchmarks/simulator_cost.py
     TILEWRIGHT_TARGET=nvidia:sm_90a:sim python benchmarks/simulator_cost.py --rounds 7 --kernels softmax matmul
 
-Prints a row of a Markdown table for each kernel of examples/: seconds without it, and of the rounds' quotients (with : without) the median and the span.
+Prints a row of a Markdown table for each kernel of examples/: seconds without it, and what it adds in per cent, the median of the rounds and their span.
 CPU time is the process's own (time.process_time), so other processes disturb it less than they do a clock.
 """
 
@@ -20,7 +20,6 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
