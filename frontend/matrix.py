@@ -225,6 +225,8 @@ def main(args: Any, options: Mapping[str, Any], write: Callable[[str], None]) ->
     for result in run(targets, request, args.timeout, args.jobs):
         if args.max_spills is not None:
             spilled(result, args.max_spills)
+        if len(targets) == 1 and result.ran == NOTHING and not result.failure:
+            result.failure = "nothing was run or compiled; name a target beside it"
         results.append(result)
         show(table.rows(result))
     show(report.summary(results))

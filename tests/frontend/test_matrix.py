@@ -201,6 +201,14 @@ def test_compile_only(folder, capsys):
     assert len(ElementTree.parse("o.xml").getroot().findall("testsuite/testcase/skipped")) == 6
 
 
+def test_nothing_at_all_does_not_pass(folder, capsys):
+    """Beside other targets the interpreter may be idle; alone it would pass whatever the file says."""
+    assert cli.main(["matrix", write(GOOD), "--targets", "interpreter", "--compile-only"]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED nothing was run or compiled" in out and "0 of 1 targets passed" in out
+    assert cli.main(["matrix", write(""), "--targets", "interpreter", "--kernel", "add"]) == 1
+
+
 def test_a_kernel_without_cases(folder):
     result = row("", target="amd:gfx1100", kernel="add", signature="*fp32:16,*fp32:16,*fp32:16,i32:16,256")
     assert result.passed and result.ran == matrix_worker.COMPILED and [c["name"] for c in result.cases] == ["add"]
