@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import UnsupportedArchError
 from tilewright.dialects.pipeline import Pipeline, Stage
+from tilewright.targets import registry
 from tilewright.targets.protocol import Capabilities, CommonOptions, Device, TargetPlugin
 
 
@@ -114,3 +118,21 @@ def stand_in_module(self: Any, selection: Any, options: Any) -> Any:
     from tilewright.dialects._mlir import ir
 
     return ir.Module.parse(MODULE)
+
+
+@contextmanager
+def selected(monkeypatch: Any, folder: Any, *kernels: Any, driver: Any = None) -> Iterator[Fake]:
+    """The target, registered and chosen for launches, with ``driver`` in the place of its own; ``folder`` is the cache's, and ``kernels`` have not been launched."""
+    target = Fake()
+    target.driver = driver or target.driver
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(folder))
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
+    monkeypatch.setattr(ASTSource, "make_module", stand_in_module)
+    for kernel in kernels:
+        monkeypatch.setattr(kernel, "_entries", {})
+        monkeypatch.setattr(kernel, "_kernels", {})
+    registry.register(target.plugin)
+    try:
+        yield target
+    finally:
+        registry.unregister("fake")

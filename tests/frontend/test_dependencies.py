@@ -16,9 +16,7 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
-from tilewright.compiler.source import ASTSource
 from tilewright.runtime.dependencies import settled, stable_text
-from tilewright.targets import registry
 
 FACTOR, TABLE, ARRAY = 2, {"a": 1}, np.arange(2000)
 LIST, NUMBER = tl.constexpr([1, 2]), tl.constexpr(5)
@@ -153,13 +151,8 @@ def assigned(owner, name, value):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    registry.register(target.plugin)
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, tmp_path) as target:
+        yield target
 
 
 G = globals()

@@ -21,10 +21,8 @@ from native_target import NativeDriver
 import tilewright as triton
 import tilewright.language as tl
 from tilewright import knobs
-from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError
 from tilewright.runtime import native_launch, native_machine
-from tilewright.targets import registry
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 torch = pytest.importorskip("torch")
@@ -49,14 +47,8 @@ def code_folder(tmp_path_factory):
 
 @pytest.fixture
 def fake(monkeypatch, code_folder):
-    target = fake_target.Fake()
-    target.driver = NativeDriver()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", code_folder)
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    registry.register(target.plugin)
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, code_folder, driver=NativeDriver()) as target:
+        yield target
 
 
 BASE = torch.zeros(4096, dtype=torch.uint8)

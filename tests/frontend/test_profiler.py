@@ -15,10 +15,8 @@ import pytest
 import tilewright as triton
 import tilewright.language as tl
 from tilewright import knobs, profiler
-from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError
 from tilewright.profiler import viewer
-from tilewright.targets import registry
 
 
 def facts(grid, metadata, args):
@@ -37,17 +35,9 @@ def other(x):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    for k in (kernel, other):
-        monkeypatch.setattr(k, "_entries", {})
-        monkeypatch.setattr(k, "_kernels", {})
-    registry.register(target.plugin)
-    target.driver.next_ms = 2.0
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, tmp_path / "cache", kernel, other) as target:
+        target.driver.next_ms = 2.0
+        yield target
     for number in list(profiler._session.sessions):
         del profiler._session.sessions[number]
     profiler._session._listen()

@@ -23,7 +23,6 @@ from tilewright.dialects.errors import (
 )
 from tilewright.runtime import autotuner, compile_ahead
 from tilewright.runtime._async_compile import AsyncCompileError, AsyncCompileMode, FutureKernel
-from tilewright.targets import registry
 
 
 @triton.jit
@@ -54,17 +53,9 @@ def bench(times):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    for k in (kernel, double):
-        monkeypatch.setattr(k, "_entries", {})
-        monkeypatch.setattr(k, "_kernels", {})
-    registry.register(target.plugin)
-    target.driver.on_launch = lambda metadata: setattr(target.driver, "next_ms", abs(metadata["num_warps"] - 4) + 1.0)
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, tmp_path, kernel, double) as target:
+        target.driver.on_launch = lambda metadata: setattr(target.driver, "next_ms", abs(metadata["num_warps"] - 4) + 1.0)
+        yield target
 
 
 def tune(fake, *args, fn=kernel, **kw):

@@ -9,7 +9,6 @@ import pytest
 import tilewright as triton
 import tilewright.language as tl
 from tilewright import testing
-from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError, CompileTimeAssertionFailure, OutOfResources, TilewrightError
 from tilewright.targets import registry
 
@@ -25,17 +24,10 @@ def configs(*warps, **kw):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    monkeypatch.setattr(kernel, "_entries", {})
-    monkeypatch.setattr(kernel, "_kernels", {})
-    registry.register(target.plugin)
-    # a launch of w warps takes |w - 4| + 1 ms
-    target.driver.on_launch = lambda metadata: setattr(target.driver, "next_ms", abs(metadata["num_warps"] - 4) + 1.0)
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, tmp_path, kernel) as target:
+        # a launch of w warps takes |w - 4| + 1 ms
+        target.driver.on_launch = lambda metadata: setattr(target.driver, "next_ms", abs(metadata["num_warps"] - 4) + 1.0)
+        yield target
 
 
 def launches(fake):

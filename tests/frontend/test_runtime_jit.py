@@ -11,7 +11,6 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
-from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError, TargetNotFoundError
 from tilewright.runtime.driver import set_driver
 from tilewright.runtime.errors import KernelCallError
@@ -53,16 +52,8 @@ def many(x, t, flag, other, word: tl.constexpr = "a"):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    registry.register(target.plugin)
-    for kernel in (add, scaled, loose, many, constant_pointer):
-        monkeypatch.setattr(kernel, "_entries", {})
-        monkeypatch.setattr(kernel, "_kernels", {})
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, tmp_path, add, scaled, loose, many, constant_pointer) as target:
+        yield target
 
 
 def aligned(n: int, dtype: str = "float32", offset: int = 0) -> np.ndarray:

@@ -10,11 +10,9 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
-from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import InternalCompilerError
 from tilewright.runtime import explain
 from tilewright.runtime.arguments import memory_of
-from tilewright.targets import registry
 from tilewright.targets.protocol import NeedsMemory, NeedsVariant
 
 
@@ -25,37 +23,30 @@ def copy(x, y, n, BLOCK: tl.constexpr):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    monkeypatch.setattr(explain, "_told", set())
-    registry.register(target.plugin)
-    target.asked, target.memory = [], []
-    make = target.driver.make_launcher
+    with fake_target.selected(monkeypatch, tmp_path, copy) as target:
+        monkeypatch.setattr(explain, "_told", set())
+        target.asked, target.memory = [], []
+        make = target.driver.make_launcher
 
-    def make_launcher(signature, metadata):
-        launch = make(signature, metadata)
+        def make_launcher(signature, metadata):
+            launch = make(signature, metadata)
 
-        def particular(gx, gy, gz, stream, handle, args, memory=None):
-            """Odd sizes need speed="low"; sizes above 100 need to know the memory first."""
-            if metadata["speed"] == "low":
-                return launch(gx, gy, gz, stream, handle, (*args, "low"))
-            if args[2] > 100 and memory is None:
-                raise NeedsMemory
-            target.memory.append(memory)
-            if args[2] % 2:
-                target.asked.append(args[2])
-                raise NeedsVariant({"speed": "low"}, (f"{args[2]} is odd",))
-            launch(gx, gy, gz, stream, handle, args)
+            def particular(gx, gy, gz, stream, handle, args, memory=None):
+                """Odd sizes need speed="low"; sizes above 100 need to know the memory first."""
+                if metadata["speed"] == "low":
+                    return launch(gx, gy, gz, stream, handle, (*args, "low"))
+                if args[2] > 100 and memory is None:
+                    raise NeedsMemory
+                target.memory.append(memory)
+                if args[2] % 2:
+                    target.asked.append(args[2])
+                    raise NeedsVariant({"speed": "low"}, (f"{args[2]} is odd",))
+                launch(gx, gy, gz, stream, handle, args)
 
-        return particular
+            return particular
 
-    target.driver.make_launcher = make_launcher
-    monkeypatch.setattr(copy, "_entries", {})
-    monkeypatch.setattr(copy, "_kernels", {})
-    yield target
-    registry.unregister("fake")
+        target.driver.make_launcher = make_launcher
+        yield target
 
 
 def test_the_variant_is_compiled_once_and_launched_with_the_same_arguments(fake):

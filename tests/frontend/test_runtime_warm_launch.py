@@ -10,9 +10,7 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
-from tilewright.compiler.source import ASTSource
 from tilewright.dialects.errors import ArgumentError
-from tilewright.targets import registry
 
 torch = pytest.importorskip("torch")
 
@@ -28,13 +26,8 @@ def make():
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    target = fake_target.Fake()
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILEWRIGHT_TARGET", "fake:f1")
-    monkeypatch.setattr(ASTSource, "make_module", fake_target.stand_in_module)
-    registry.register(target.plugin)
-    yield target
-    registry.unregister("fake")
+    with fake_target.selected(monkeypatch, tmp_path) as target:
+        yield target
 
 
 BASE = torch.zeros(4096, dtype=torch.uint8)
