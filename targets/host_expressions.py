@@ -214,14 +214,13 @@ class Expressions:
             if e in memo:
                 return memo[e]
             op, *rest = self.nodes[e]
-            if op == "arg":
-                v: Any = np.int64(args[rest[0]])
-            elif op == "const":
-                v = np.int64(rest[0])
+            if op in ("arg", "const", "num_programs"):
+                number = int(rest[0] if op == "const" else (args if op == "arg" else grid)[rest[0]])
+                if not -(1 << 31) <= number < 1 << 31:  # numpy has no numbers at all for some of an unsigned argument
+                    raise UndefinedExpression("a value beyond 32 bits")
+                v: Any = np.int64(number)
             elif op == "program_id":
                 v = ids[rest[0]]
-            elif op == "num_programs":
-                v = np.int64(grid[rest[0]])
             elif op in ("div", "rem"):
                 a, b = value(rest[0]), value(rest[1])
                 if not np.all(b):

@@ -54,6 +54,13 @@ def test_programs_alike_and_different(seed):
     assert x.alike_in_pairs(wanted, args, grid) == (bool(rows) and len(rows) % 2 == 0 and rows[::2] == rows[1::2])
 
 
+@pytest.mark.parametrize("number", [1 << 31, -(1 << 31) - 1, 1 << 63, (1 << 64) - 1])
+def test_nothing_is_told_of_programs_with_a_number_beyond_32_bits(number):
+    x = Expressions([["program_id", 0], ["arg", 0], ["min", 0, 1]])
+    assert x.different_in_all([0], [number], (4, 1, 1)) and x.different_in_all([2], [9], (4, 1, 1))
+    assert not x.different_in_all([2], [number], (4, 1, 1)) and not x.alike_in_pairs([1], [number], (4, 1, 1)) and x.alike_in_pairs([1], [9], (4, 1, 1))
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_intervals_hold_all_values(seed):
     rng = random.Random(seed)
