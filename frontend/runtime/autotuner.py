@@ -1,4 +1,4 @@
-"""``@autotune`` and ``@heuristics``: choosing constexpr parameters and options of a kernel, by measurement or by rule."""
+"""``@autotune``: choosing constexpr parameters and options of a kernel by measurement. By rule: heuristic_rules.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tilewright.dialects.errors import (
     CompileTimeAssertionFailure,
     InternalCompilerError,
 )
+from tilewright.runtime import tuning_results
 from tilewright.runtime.autotuner_checks import (
     PRUNING,
     array_of,
@@ -25,15 +26,16 @@ from tilewright.runtime.autotuner_checks import (
     check_callables,
     check_config,
     check_names,
-    check_rules,
     checked_estimate,
     checked_pruning,
     checked_times,
     listed_configs,
     listed_names,
+    parameters,
     pruned,
 )
-from tilewright.runtime.errors import AssemblerError, AutotunerError, HeuristicError, OutOfResources, PTXASError
+from tilewright.runtime.errors import AssemblerError, AutotunerError, OutOfResources, PTXASError
+from tilewright.runtime.heuristic_rules import Heuristics, heuristics
 from tilewright.runtime.jit import KernelInterface
 from tilewright.runtime.pickled import kept_by_name
 from tilewright.runtime.specialize import constexpr_key
@@ -159,14 +161,6 @@ def _refuse_twice(given: Mapping[str, Any], config: Config) -> None:
     if not given.keys().isdisjoint(own):
         raise ArgumentError(f"{', '.join(sorted(given.keys() & own.keys()))} is given in the launch and in the configurations of autotune; "
                             "leave it out of the launch")
-
-
-def _parameters(fn: Any, decorator: str) -> Sequence[str]:
-    """The names of the parameters of what ``decorator`` stands over, which has to be a kernel."""
-    if not hasattr(fn, "arg_names"):
-        raise ArgumentError(f"{decorator} stands over @jit (or another decorator of kernels); found {fn!r}, which is no kernel: "
-                            f"write @{decorator}(…) above @jit")
-    return fn.arg_names
 
 
 class Autotuner(KernelInterface):
@@ -401,8 +395,14 @@ class Autotuner(KernelInterface):
                 _say_unmeasured(simulated)
                 best = self._first_that_runs(candidates, args, kwargs)
             else:
-                stored = self._stored(key, candidates)
-                best = stored if stored is not None else self._fastest(key, candidates, args, kwargs)
+                path = self._kept_at(key, candidates)
+                kept = None if path is None else tuning_results.read(path, candidates)
+                if kept is None:
+                    best = self._fastest(key, candidates, args, kwargs)
+                    if path is not None:
+                        tuning_results.write(path, candidates, best, self.configs_timings)
+                else:
+                    best, self.configs_timings = kept
             cache[key] = best
             return best
 
@@ -417,7 +417,6 @@ class Autotuner(KernelInterface):
         self._warn_of_failures()
         self.configs_timings = timings
         self.pre_hook({**(self.nargs or {}), **kwargs, **best.all_kwargs()}, reset_only=True)
-        self._store(key, candidates, best, timings)
         if knobs.autotuning.print:
             print(f"Autotuning {self.__name__} for {dict(zip(self.keys, key))} took {self.bench_time:.2f} s; best: {best}")
         return best
@@ -463,53 +462,11 @@ class Autotuner(KernelInterface):
             load_compiler(missing[0].args[1])  # once, before there are several processes
             compile_ahead(missing)
 
-    # -- results on disk (cache_results=True or TILEWRIGHT_CACHE_AUTOTUNING=1)
-    def _path(self, key: tuple[Any, ...], candidates: Sequence[Config]) -> str | None:
+    def _kept_at(self, key: tuple[Any, ...], candidates: Sequence[Config]) -> str | None:
+        """The file for what is chosen among ``candidates``; None where nothing is kept (cache_results=True or TILEWRIGHT_CACHE_AUTOTUNING=1 asks for it)."""
         if not (self.cache_results or knobs.autotuning.cache) or any(c.pre_hook is not None for c in candidates):
             return None
-        import hashlib
-
-        from tilewright.runtime.cache import cache_dir, compiler_stamp
-        from tilewright.runtime.driver import driver
-
-        place = self._place(self.nargs or {})
-        target = getattr(driver.active, "selection", None)
-        settings = "" if target is None else knobs.code_key(target.plugin)
-        text = "\n".join([compiler_stamp(), str(target), str(place[2]), settings, getattr(_kernel_of(self.fn), "cache_key", ""), repr(key),
-                          *map(str, candidates)])
-        return os.path.join(cache_dir(), f"autotune-{hashlib.sha256(text.encode()).hexdigest()}.json")
-
-    def _stored(self, key: tuple[Any, ...], candidates: Sequence[Config]) -> Config | None:
-        path = self._path(key, candidates)
-        if path is None:
-            return None
-        import json
-
-        try:
-            with open(path, encoding="utf-8") as f:
-                kept = json.load(f)
-            timings = {candidates[i]: times for i, _, times in kept["timings"]}
-            best = candidates[kept["best"]]
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
-            return None
-        self.configs_timings = timings
-        return best
-
-    def _store(self, key: tuple[Any, ...], candidates: Sequence[Config], best: Config, timings: Mapping[Config, Sequence[float]]) -> None:
-        path = self._path(key, candidates)
-        if path is None:
-            return
-        import json
-
-        kept = {"best": candidates.index(best), "timings": [[candidates.index(c), str(c), list(t)] for c, t in timings.items()]}
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            temporary = f"{path}.{os.getpid()}"
-            with open(temporary, "w", encoding="utf-8") as f:
-                json.dump(kept, f)
-            os.replace(temporary, path)
-        except OSError:
-            pass  # the result is measured again
+        return tuning_results.path_of(getattr(_kernel_of(self.fn), "cache_key", ""), self._place(self.nargs or {})[2], key, candidates)
 
     def prune_configs(self, kwargs: Mapping[str, Any]) -> list[Config]:
         """The candidates for a launch: all, less those that ``early_config_prune`` drops, then the best few of ``perf_model``."""
@@ -554,65 +511,8 @@ def autotune(configs: Sequence[Config], key: Sequence[str], prune_configs_by: Ma
     """
 
     def decorate(fn: Any) -> Autotuner:
-        return Autotuner(fn, _parameters(fn, "autotune"), configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+        return Autotuner(fn, parameters(fn, "autotune"), configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
                          prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
                          cache_results=cache_results)
-
-    return decorate
-
-
-class _RuleArguments(dict[str, Any]):
-    """What a rule of heuristics is given: the arguments by name, without those left to their defaults."""
-
-    def __init__(self, parameter: str, values: dict[str, Any]):
-        super().__init__(values)
-        self._parameter = parameter
-
-    def __missing__(self, name: str) -> Any:
-        raise HeuristicError(f"the rule of {self._parameter!r} in heuristics asks for {name!r}, which the launch does not give; it gives {', '.join(self)}")
-
-
-class Heuristics(KernelInterface):
-    """A kernel some of whose parameters are computed from the other arguments."""
-
-    def __init__(self, fn: Any, arg_names: Sequence[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]):
-        check_rules(values)
-        self.fn = fn
-        self.arg_names = list(arg_names)
-        self.values = dict(values)
-        self._unchecked = True  # whether its names are to be looked at
-        self.__name__ = getattr(fn, "__name__", "kernel")
-        self.__doc__ = getattr(fn, "__doc__", None)
-        self.__module__ = getattr(fn, "__module__", "")
-
-    def __reduce__(self) -> Any:
-        return kept_by_name(self)
-
-    def __deepcopy__(self, memo: Any) -> Heuristics:
-        return self
-
-    def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        for name, rule in self.values.items():
-            arguments = _RuleArguments(name, {**dict(zip(self.arg_names, args)), **kwargs})
-            kwargs[name] = called(f"heuristics: the rule of {name!r}", "rule(arguments by name)", rule, arguments)
-        return kwargs
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the parameters and launch."""
-        if self._unchecked:
-            check_names(self.values, self, "heuristics")
-            self._unchecked = False
-        return self.fn.run(*args, **self._computed(args, kwargs))
-
-    def warmup(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the parameters and compile."""
-        return self.fn.warmup(*args, **self._computed(args, kwargs))
-
-
-def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
-    """Decorator over jit (or autotune): ``{parameter: f(arguments by name) → value}``."""
-
-    def decorate(fn: Any) -> Heuristics:
-        return Heuristics(fn, _parameters(fn, "heuristics"), values)
 
     return decorate

@@ -154,3 +154,11 @@ def check_rules(values: Any) -> None:
             raise ArgumentError(f"the keys of heuristics are parameters' names; found {shown(name)} ({type(name).__name__})")
         if not callable(rule):
             raise ArgumentError(f"heuristics: the rule of {name!r} is a function of the arguments by name; found {shown(rule)}")
+
+
+def parameters(fn: Any, decorator: str) -> Sequence[str]:
+    """The names of the parameters of what ``decorator`` stands over, which has to be a kernel."""
+    if not hasattr(fn, "arg_names"):
+        raise ArgumentError(f"{decorator} stands over @jit (or another decorator of kernels); found {fn!r}, which is no kernel: "
+                            f"write @{decorator}(…) above @jit")
+    return fn.arg_names
