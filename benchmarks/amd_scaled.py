@@ -16,7 +16,7 @@ import configs
 from amd_static import Kernel, compiled
 from frameworks import Framework
 
-# name → formats, tile (M, N, K), waves, what is known of the scales: "" nothing, "stride" (multiples of 16 are an argument), "shuffled"
+# name → formats, tile (M, N, K), waves, how the scales lie: "" in rows of K // 32, "stride" in rows of an argument known to be a multiple of 16, "shuffled"
 CASES: dict[str, tuple[str, str, tuple[int, int, int], int, str]] = {
     "mxfp4": ("e2m1", "e2m1", (128, 128, 256), 4, ""), "mxfp4, rows of scales by a stride": ("e2m1", "e2m1", (128, 128, 256), 4, "stride"),
     "mxfp4, rows by a stride, 128×128×512": ("e2m1", "e2m1", (128, 128, 512), 4, "stride"),

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tilewright.dialects import prints
-from tilewright.dialects.errors import ArgumentError, DeviceAddressError, DeviceAssertionError
+from tilewright.dialects.errors import ArgumentError, DeviceAddressError, DeviceAssertionError, OutOfResources
 from tilewright.dialects.settings import count, from_variable
 from tilewright.targets.protocol import NeedsVariant
 
@@ -46,12 +46,14 @@ _SCRATCH = 1 << 30  # bytes of scratch memory for them all
 
 def at_once(count: int, total: int, run: Callable[[int], None]) -> None:
     """``run`` for each of ``total`` programs, ``count`` at a time, each on a thread of its own, started in their order; the processors take turns among
-    them, so that one may wait for another. Of a grid of more than ``count`` none of the first may wait for one of the last, as on any GPU."""
-    position, lock = iter(range(total)), threading.Lock()
+    them, so that one may wait for another. Of a grid of more than ``count`` none of the first may wait for one of the last, as on any GPU.
+    Raises OutOfResources, before any program runs, where the system does not give so many threads."""
+    position, lock, begin = iter(range(total)), threading.Lock(), threading.Event()
     wrong: list[BaseException] = []
 
     def work() -> None:
-        while True:
+        begin.wait()
+        while not refused:
             with lock:
                 program = next(position, None)
             if program is None:
@@ -62,12 +64,21 @@ def at_once(count: int, total: int, run: Callable[[int], None]) -> None:
                 wrong.append(error)
                 return
 
-    others = [threading.Thread(target=work, daemon=True) for _ in range(count - 1)]
-    for thread in others:
-        thread.start()
+    started: list[threading.Thread] = []
+    refused = False
+    try:
+        for _ in range(count - 1):
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        refused = True
+    begin.set()
     work()
-    for thread in others:
+    for thread in started:
         thread.join()
+    if refused:
+        raise OutOfResources(count, len(started) + 1, "threads for programs that wait for one another", "Launch fewer programs, or raise the system's limit of threads.")
     if wrong:
         raise wrong[0]
 

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.dialects.errors import OutOfResources
 from tilewright.targets.cpu.driver import at_once
 
 
@@ -117,3 +118,20 @@ def test_no_more_at_once_than_is_said():
     assert sorted(ran) == list(range(9)) and state["most"] == 3
     with pytest.raises(ValueError, match="4"):
         at_once(2, 8, lambda program: int("4x") if program == 4 else None)
+
+
+def test_threads_that_the_system_does_not_give(monkeypatch):
+    """No program runs: one might wait for one that has no thread."""
+    started, start = [], threading.Thread.start
+
+    def some(thread):
+        if len(started) == 5:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", some)
+    ran = []
+    with pytest.raises(OutOfResources, match="threads for programs that wait for one another: 8 needed, 6 available. Launch fewer programs"):
+        at_once(8, 8, ran.append)
+    assert not ran and not any(thread.is_alive() for thread in started)
