@@ -426,7 +426,7 @@ def is_read_only(v: Any) -> bool:
     """Whether an array says that it may not be written, as numpy's do, and those with an array interface."""
     if isinstance(v, TensorWrapper):
         return is_read_only(v.base)
-    if hasattr(v, "data_ptr"):
+    if hasattr(v, "data_ptr") or is_numpy_scalar(type(v)):  # numpy 2.5 calls the memory of its scalars read-only
         return False
     from tilewright.targets.registry import ARRAY_PROTOCOLS
 
