@@ -230,8 +230,9 @@ class Promoter:
             raise Refused(ALIGNED_END)
         for i, d in enumerate(tile.dims):
             low = -INT32_MAX - 1 if d.checked and not stores else 0
-            if not self.host.in_range(d.start, low, INT32_MAX - d.extent, f"{what}: coordinates of dim {i} must lie within 0 to 2^31 - 1"):
-                raise Refused(f"coordinates of dim {i} are never within 0 to 2^31 - 1")
+            within = f"within {'-2^31' if low else '0'} to 2^31 - 1"
+            if not self.host.in_range(d.start, low, INT32_MAX - d.extent, f"{what}: coordinates of dim {i} must lie {within}"):
+                raise Refused(f"coordinates of dim {i} are never {within}")
         for fact in sorted(tile.mask_facts, key=repr):
             self._fact(fact, None, f"{what}: ")
         for fact in sorted(tile.address_facts - tile.mask_facts, key=repr):
