@@ -8,6 +8,7 @@ types are compared with those that the other branch leaves. Under a debugger thi
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.compiler.rules import is_static, same_static, type_text, wrap
@@ -19,15 +20,15 @@ _OF_VALUES = (InterpreterError, UnsupportedOnTargetError, ArithmeticError, Looku
 
 
 class Plain:
-    """An ``if`` that was looked at before, or is decided while compiling."""
+    """An ``if`` that was looked at before, or is decided while compiling: one pass, as Fork has two."""
 
     ignored: tuple[Any, ...] = ()
-    failed = False
 
     def __init__(self, taken: bool):
         self.passes = (taken,)
 
     def ends(self) -> bool:
+        """Nothing has to be set back."""
         return False
 
 
@@ -35,22 +36,30 @@ PLAIN = (Plain(False), Plain(True))
 
 
 class Fork:
-    """``passes``: the conditions to go through the ``if`` with. ``ends()`` after each says whether variables have to be set back."""
+    """An ``if`` that is reached for the first time. The rewritten kernel goes through it once for each of ``passes``, the conditions: first with the one that does not
+    hold. It sets ``failed`` where an exception of ``ignored`` ends a pass, asks after each ``ends()``, whether variables have to be set back, and of each ``drops`` or
+    ``resets``.
 
-    ignored: tuple[Any, ...] = _OF_VALUES  # exceptions that end the first pass, which then says nothing
+    rules: the interpreter's; taken: the condition that holds; names: the variables that the ``if`` assigns, loose: those of them that loops in it assign, which
+    are not compared where they are new; variables: the function's, now."""
 
-    def __init__(self, rules: Any, taken: bool, names: tuple[str, ...], loose: tuple[str, ...], variables: dict[str, Any]):
+    ignored: tuple[Any, ...] = _OF_VALUES  # of the first pass, which then says nothing of types
+
+    def __init__(self, rules: Any, taken: bool, names: Sequence[str], loose: Sequence[str], variables: Mapping[str, Any]):
         self.rules, self.taken, self.names, self.loose = rules, taken, names, loose
         self.builder = rules.semantic.builder
         self.passes = (not taken, taken)
         self.old = {name: variables[name] for name in names if name in variables}
         self.other: dict[str, Any] = {}
-        self.trying, self.done, self.failed = True, False, False
-        self.gone: frozenset[str] = frozenset()
+        self.trying = True  # the first pass
+        self.resets = True  # variables are to be what they were before the ``if``
+        self.failed = False
+        self.gone: frozenset[str] = frozenset()  # after both passes: what only one of them has given a value
         self.pending = len(self.builder.pending)
         self.builder.trying += 1
 
     def ends(self) -> bool:
+        """A pass is over: whether variables have to be set back. Raises TypeMismatchError after the second where the two leave other types in one."""
         variables = sys._getframe(1).f_locals
         found = {name: variables[name] for name in self.names if name in variables}
         if self.trying:
@@ -58,7 +67,7 @@ class Fork:
             self.builder.trying -= 1
             del self.builder.pending[self.pending:]
             return True
-        self.done = True
+        self.resets = False
         if self.failed:
             return False
         for name in self.names:
@@ -80,7 +89,4 @@ class Fork:
 
     def drops(self, name: str) -> bool:
         """Whether a variable that is set back has no value from here on."""
-        return name in self.gone if self.done else name not in self.old
-
-    def resets(self, name: str) -> bool:
-        return not self.done
+        return name not in self.old if self.resets else name in self.gone

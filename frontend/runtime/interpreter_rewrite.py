@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
 import types
 import weakref
@@ -24,6 +25,7 @@ _STAYS = (ast.Return, ast.Break, ast.Continue, ast.Import, ast.ImportFrom, ast.N
 _DEBUGGERS = frozenset(("IPython", "bdb", "code", "debugpy", "faulthandler", "ipdb", "logging", "os", "pdb", "pudb", "pydevd", "pydevd_pycharm", "remote_pdb", "rpdb", "sys",
                         "traceback", "web_pdb"))  # what may be imported where a kernel is debugged
 _FUNCTION = "_tw_function"
+_sites = itertools.count()  # a number for each ``if``
 OBJECT = "_tw"  # the variable, of no scope of the user's, that holds the rules
 
 
@@ -118,7 +120,7 @@ class Rewriter(ast.NodeTransformer):
         ast.copy_location(made, place)
         return ast.fix_missing_locations(made)
 
-    def temporary(self, place: ast.AST) -> str:
+    def temporary(self) -> str:
         self.temporaries += 1
         return f"{OBJECT}_{self.temporaries}"
 
@@ -263,7 +265,7 @@ class Rewriter(ast.NodeTransformer):
                 load = ast.Starred(ast.Name(name, ast.Load()), ast.Load())
                 after.insert(0, self.statement(target, ast.Assign([ast.Name(name, ast.Store())], self.rule(target, "tuple", load))))
         elif isinstance(target, (ast.Subscript, ast.Attribute)):
-            name = self.temporary(target)
+            name = self.temporary()
             after += self.store(target, ast.Name(name, ast.Load()))
             return self.statement(target, ast.Name(name, ast.Store()))
         return target
@@ -336,14 +338,27 @@ class Rewriter(ast.NodeTransformer):
             node.test = self.rule(node.test, "truth", self.visit(node.test))
             node.body, node.orelse = self.body(node.body), self.body(node.orelse)
             return node
-        # fork = _tw.fork(test, …); for taken in fork.passes: try: the if, with taken as its condition; then variables may be set back
+        return self.forked(node, inner)
+
+    def forked(self, node: ast.If, inner: list[ast.AST]) -> list[ast.stmt]:
+        """An ``if`` both of whose branches are looked at (interpreter_branches), ``inner`` being all that stands in them::
+
+            fork = _tw.fork(test, …)
+            for taken in fork.passes:
+                try:
+                    if taken: … else: …
+                except fork.ignored:
+                    fork.failed = True
+                if fork.ends():
+                    …  # set variables back
+        """
         stored = sorted(_stored([node]) & self.local)
         loops = [n for n in inner if isinstance(n, (ast.For, ast.While))]
         loose = _names({name for loop in loops for name in _stored([loop])})
         counters = {n.id for loop in loops if isinstance(loop, ast.For) for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         names = [name for name in stored if name not in counters]
-        fork, taken = self.temporary(node), self.temporary(node)
-        call = self.rule(node.test, "fork", self.visit(node.test), _names(names), loose, ast.Constant(f"{self.name}:{node.lineno}:{node.col_offset}"))
+        fork, taken = self.temporary(), self.temporary()
+        call = self.rule(node.test, "fork", self.visit(node.test), _names(names), loose, ast.Constant(next(_sites)))
         node.test = ast.copy_location(ast.Name(taken, ast.Load()), node.test)
         node.body, node.orelse = self.body(node.body), self.body(node.orelse)
 
@@ -355,7 +370,7 @@ class Rewriter(ast.NodeTransformer):
         for name in names:
             drop: list[ast.stmt] = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)), ast.Delete([ast.Name(name, ast.Del())])]
             old = ast.Subscript(part("old"), ast.Constant(name), ast.Load())
-            again = ast.If(part("resets", ast.Constant(name)), [ast.Assign([ast.Name(name, ast.Store())], old)], [])
+            again = ast.If(part("resets"), [ast.Assign([ast.Name(name, ast.Store())], old)], [])
             back.append(ast.If(part("drops", ast.Constant(name)), drop, [again]))
         failed = ast.Assign([ast.Attribute(ast.Name(fork, ast.Load()), "failed", ast.Store())], ast.Constant(True))
         guarded = ast.Try([node], [ast.ExceptHandler(part("ignored"), None, [failed])], [], [])
@@ -378,7 +393,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> Any:
         read = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
         fixed = not _leaves(node.body) and not read & _stored(node.body)
-        spin, changed = self.temporary(node), _names(_stored(node.body))
+        spin, changed = self.temporary(), _names(_stored(node.body))
         node.test = self.rule(node.test, "again", self.visit(node.test), ast.Constant(fixed), ast.Name(spin, ast.Load()), changed)
         node.body = self.body(node.body)
         return [self.statement(node, ast.Assign([ast.Name(spin, ast.Store())], self.rule(node, "Spin"))), node]

@@ -142,15 +142,15 @@ class Rules(PythonFunctions):
             value = self.test(None, value)
         return bool(self.number(value))
 
-    def fork(self, value: Any, names: Sequence[str], loose: Sequence[str], site: Any) -> Any:
+    def fork(self, value: Any, names: Sequence[str], loose: Sequence[str], site: int) -> Any:
         """The condition of an ``if``, both of whose branches are looked at once (interpreter_branches). ``names``: what it assigns; ``loose``: those of
-        them that loops in it assign. ``site``: what is equal for no other ``if``."""
+        them that loops in it assign. ``site``: a number that no other ``if`` has."""
         found = self.truth(value)
         branches = self.semantic.builder.branches
         if site in branches or not isinstance(value, tensor) or sys.gettrace() is not None:
             return PLAIN[found]
         branches.add(site)
-        return Fork(self, found, names, loose, sys._getframe(1).f_locals)  # type: ignore[arg-type]
+        return Fork(self, found, names, loose, sys._getframe(1).f_locals)
 
     def assign_attribute(self, instance: Any, name: str, value: Any, allowed: bool) -> None:
         if not self.semantic.builder.trying:
