@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tilewright.targets.amd.isa.state import Waves
 
 Array = Any
+_VMCNT = ("vm", "mem")  # the stream of what counts on vmcnt, loads and buffer_wbl2
 
 
 def _by_lane(each: Array, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> Array:
@@ -60,9 +61,6 @@ class _Store:
     number: Array
     stream: tuple[str, str]
     lanes: Callable[[], Array]  # which of ``waves`` each lane is of
-
-
-LOADS = ("vm", "mem")  # what counts on vmcnt
 
 
 class GlobalRaces(RaceLog):
@@ -146,7 +144,7 @@ class GlobalRaces(RaceLog):
             wave = self.first + batch_wave
             mine = self.known[wave]
             mine[wave] = self.clock[wave]
-            self._published.meet(mine, active, self.views.tells(wave, int(self.machine.waits.proven(LOADS)[batch_wave])))
+            self._published.meet(mine, active, self.views.tells(wave, int(self.machine.waits.proven(_VMCNT)[batch_wave])))
             self.clock[wave] += 1
 
     def _learn(self, w: Waves, offsets: Array, first: int, shape: tuple[int, ...], mask: Array | None, where: Array | None) -> None:
@@ -174,7 +172,7 @@ class GlobalRaces(RaceLog):
         for batch_wave in ids.tolist():  # (the wave's own stores come to the cache before)
             wave = self.first + batch_wave
             self.known[wave, wave] = self.clock[wave]
-            self.views.write_back(w.ins, wave, int(self.machine.waits.issued(LOADS)[batch_wave]))
+            self.views.write_back(w.ins, wave, int(self.machine.waits.issued(_VMCNT)[batch_wave]))
             self.clock[wave] += 1
 
     # -- what barriers call
