@@ -44,6 +44,7 @@ from tilewright.runtime.specialize import (  # noqa: F401  (Triton has two of th
 )
 from tilewright.runtime.warm_launch import (
     MISSING,
+    Functions,
     GridArguments,
     called_grid,
     host_tensors,
@@ -182,7 +183,7 @@ class JITFunction(JITCallable, KernelInterface):
         self._quick: Any = None  # that, or the machine code before it
         self._make_warm: Any = None
         self._host_tensors: list[str] = []  # see warm_launch.host_tensors
-        self._styles: dict[int, Any] = {}  # so many parameters by position → ``_warm`` for that, and what belongs to it (``warm_launch.Functions``)
+        self._styles: dict[int, Functions] = {}  # so many parameters by position → ``_warm`` for that, and what belongs to it
         self._native: Any = None  # a NativeLaunch, once a kernel was launched that machine code can launch
         self._run: Callable[..., Any] = self._run_usual
         self._taken_over = False  # by a tool that assigned ``run``
@@ -275,9 +276,9 @@ class JITFunction(JITCallable, KernelInterface):
         if found is None:
             found = self._styles[count] = self._make_warm(count)
         if self._native is None or self._native.launch is None:
-            self._launch_by(found[0])
-        self._warm = found[0]
-        return found[0]
+            self._launch_by(found.launch)
+        self._warm = found.launch
+        return found.launch
 
     def _launch_by(self, launch: Callable[..., Any]) -> None:
         """Let ``launch(grid, *args, **kwargs)``, the generated code or what stands before it, do the launches that are warm."""

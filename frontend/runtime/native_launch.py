@@ -11,7 +11,6 @@ Where the machine code cannot be made or loaded (another system than Linux, a Py
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import struct
 import sys
@@ -35,14 +34,13 @@ from tilewright.runtime.native_writer import (
     SITE,
     SITES,
     STATE,
-    STORE,
     VALUES,
 )
 from tilewright.runtime.specialize import ALIGN, is_torch_tensor, item_size
 from tilewright.targets.protocol import NativeCall, is_pinned
 
 PLANS = 1024  # kept of one record
-TRIES = 64  # to tell of one function in vain, before it is left to Python
+TRIES = 64  # to tell of launches of one function in vain, after which it is told of no more
 
 _lock = threading.Lock()
 _address: int | None = 0  # of the machine code; 0: not asked for yet; None: there is none
@@ -106,6 +104,13 @@ def _row(table: Mapping[str, int], more: int = 0, **values: Any) -> _Rows:
     return rows
 
 
+def _rows(words: Sequence[int]) -> _Rows:
+    rows = _Rows(len(words))
+    for i, word in enumerate(words):
+        rows.put(i, word)
+    return rows
+
+
 class _Me(float):
     """The builtin function's ``self``: its bits are the state's address, and it owns the state."""
 
@@ -113,17 +118,64 @@ class _Me(float):
 
 
 class _Owner:
-    """Owns a record. ``failed`` is asked when the runtime's function has not launched."""
+    """Owns a record, ``row``: of launches of ``kernel``, loaded as ``handle``, whose arguments and environment give ``key``. ``failed`` is asked when the
+    runtime's function has not launched."""
 
-    def __init__(self, call: NativeCall, handle: Any):
-        self.call, self.handle = call, handle
+    def __init__(self, call: NativeCall, handle: Any, kernel: Any, key: tuple[list[int], Any]):
+        self.call, self.handle, self.kernel, self.key = call, handle, kernel, key
         self.row: Any = None
         self.plans: dict[bytes, bytes] | None = None  # arguments, as they are packed, that matter, and the grid → what follows them
-        self.mask = 0
-        self.packer = struct.Struct("")
 
     def failed(self, status: int, x: int, y: int, z: int) -> None:
         self.call.failed(self.handle, (x, y, z), status)
+
+    def plan(self) -> None:
+        """Have the record ask for what the launcher decides, which ``plans`` will hold."""
+        call, planned = self.call, self.call.planned
+        if planned is None:
+            return
+        first, end = planned.region
+        mask = bytearray(end - first)
+        for i in planned.arguments:
+            letter, offset = call.parameters[i]
+            size = struct.calcsize("=" + letter)
+            mask[offset - first:offset - first + size] = b"\xff" * size
+        masked = _Rows(len(mask) // 8)
+        ctypes.memmove(masked.address, bytes(mask), len(mask))
+        self.row.put(RECORD["mask"], masked)
+        for name, value in (("masked", first), ("plan_words", len(mask) // 8), ("by_grid", int(planned.by_grid)), ("extra", planned.extra_at)):
+            self.row.put(RECORD[name], value)
+        self.plans = {}
+        self.row.obj(RECORD["plans"], self.plans)
+        self._mask = int.from_bytes(mask, "little")
+        layout, at = "=", first
+        for letter, offset in call.parameters:
+            layout += f"{offset - at}x{letter}"
+            at = offset + struct.calcsize("=" + letter)
+        self._packer = struct.Struct(layout)  # which begins at the first of the region
+
+    def decide(self, values: Sequence[Any], grid: Any) -> None:
+        """Tell what the launcher has decided on these arguments and grid, where it was to launch."""
+        from tilewright.runtime.warm_launch import normalise_grid
+
+        planned, plans = self.call.planned, self.plans
+        if planned is None or plans is None:
+            return
+        sizes = (1, 1, 1)
+        if planned.by_grid:
+            if type(grid) is not tuple and callable(grid):
+                return  # the machine code hands on what it gave, another time
+            sizes = normalise_grid(grid)
+        decided = planned.look(values, sizes)
+        if decided is None:
+            return
+        first, end = planned.region
+        key = (int.from_bytes(self._packer.pack(*values), "little") & self._mask).to_bytes(end - first, "little")
+        if planned.by_grid:
+            key += struct.pack("=3q", *sizes)
+        if len(plans) >= PLANS:
+            plans.clear()
+        plans[key] = decided + bytes(-len(decided) % 32)
 
 
 # ------------------------------------------------------------------------------------------------------------ what is told
@@ -303,9 +355,9 @@ class NativeLaunch:
     def _undecided(self, owner: _Owner, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A launch by Python of what the machine code knows, but for what the launcher has decided on such arguments; of that it is then told."""
         ran = self._function._warm(grid, *args, **kwargs)
-        looked = self._function._styles[len(args)][1](grid, *args, **kwargs)
-        if looked is not None and looked[0][0] is owner.row.kernel:
-            self._plan(owner, looked[1], grid)
+        looked = self._function._styles[len(args)].look(grid, *args, **kwargs)
+        if looked is not None and looked[0][0] is owner.kernel:
+            owner.decide(looked[1], grid)
         return ran
 
     def forget(self) -> None:
@@ -317,9 +369,10 @@ class NativeLaunch:
 
     def _tell(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with compiling(), self._lock:  # a fork waits
-            self._tries += 1
-            with contextlib.suppress(_Unlike):
+            try:
                 self._record(grid, args, kwargs)
+            except _Unlike:
+                self._tries += 1
             if self._tries >= TRIES and not self._sites:  # it never knew any
                 self.launch = None
                 self._function._launch_by(self._function._warm)
@@ -328,7 +381,7 @@ class NativeLaunch:
     def _record(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell of one launch. Raises _Unlike."""
         style = self._function._styles.get(len(args))
-        looked = style[1](grid, *args, **kwargs) if style is not None else None
+        looked = style.look(grid, *args, **kwargs) if style is not None else None
         if looked is None:
             raise _Unlike
         (kernel, launcher, handles, device_of, stream_of, _), values = looked
@@ -339,14 +392,15 @@ class NativeLaunch:
             raise _Unlike
         site = _Site(self._function, args, kwargs, self._several)
         environment = self._names["environ"].get(self._names["name"])
-        row = self._row_of(site, args, kwargs, style[2])
-        if any(isinstance(known, _Owner) and known.row.key == (site.keys, environment) for known in row.kept):
+        row = self._row_of(site, args, kwargs, style.grid_of)
+        if any(isinstance(known, _Owner) and known.key == (site.keys, environment) for known in row.kept):
             raise _Unlike  # another device, or a launch that was unusual otherwise
         if row.words[SITE["records"]] == RECORDS:
             raise _Unlike
-        owner = self._owner(site, call, handle, kernel, environment, device_of, stream_of, device, values)
-        if owner.plans is not None:
-            self._plan(owner, values, grid)
+        owner = _Owner(call, handle, kernel, (site.keys, environment))
+        owner.row = self._record_row(site, owner, device_of, stream_of, device, values)
+        owner.plan()
+        owner.decide(values, grid)
         row.kept.append(owner)
         row.words[SITE["record"] + row.words[SITE["records"]]] = owner.row.address
         row.words[SITE["records"]] += 1
@@ -362,10 +416,7 @@ class NativeLaunch:
         names = _Rows(len(kwargs))
         for i, name in enumerate(kwargs):
             names.put(i, name)
-        operations = _Rows(len(OPERATION) * len(site.operations))
-        for i, one in enumerate(site.operations):
-            for j, word in enumerate(one.words):
-                operations.words[i * len(OPERATION) + j] = word
+        operations = _rows([word for one in site.operations for word in one.words])
         operations.kept += site.operations
         row = _row(SITE, RECORDS, positional=1 + len(args), named=len(kwargs), names=names, operations=len(site.operations), operation=operations, keys=len(site.keys),
                    grid_of=grid_of, records=0)
@@ -376,8 +427,36 @@ class NativeLaunch:
         state.words[STATE["sites"]] = len(self._sites)
         return row
 
-    def _owner(self, site: _Site, call: NativeCall, handle: Any, kernel: Any, environment: Any, device_of: Any, stream_of: Any, device: int,
-               values: Sequence[Any]) -> _Owner:
+    def _record_row(self, site: _Site, owner: _Owner, device_of: Any, stream_of: Any, device: int, values: Sequence[Any]) -> _Rows:
+        """The record but for what is planned. Raises _Unlike."""
+        call, environment = owner.call, owner.key[1]
+        memory, stores = self._packed(site, call, owner.kernel, values)
+        struct.pack_into("=Q", memory, call.handle_at, call.handle_of(owner.handle))
+        memory += bytes(-len(memory) % 32)
+        if len(memory) > MEMORY:
+            raise _Unlike
+        key = _rows(site.keys)
+        key.kept += site.kept
+        row = _row(
+            RECORD, kernel=owner.kernel, device_of=device_of, device=device, stream_of=stream_of, key=key, memory=(ctypes.c_char * len(memory)).from_buffer(memory),
+            size=len(memory), stores=len(stores), store=_rows([word for store in stores for word in store]), pointers=len(call.pointers),
+            pointer=_rows([word for pair in call.pointers for word in pair]), function=call.function, x=call.grid_at[0], y=call.grid_at[1], z=call.grid_at[2],
+            stream=call.stream_at, most_x=call.most_x, cluster=1)
+        row.obj(RECORD["device_object"], device)
+        row.words[RECORD["owner"]] = id(owner)
+        if environment is not None:
+            row.obj(RECORD["environment"], environment)
+        if call.persistent is not None:
+            copy, cluster, blocks_of = call.persistent
+            limit = blocks_of(owner.handle)
+            if limit < 1:
+                raise _Unlike
+            for name, value in (("grid_copy", copy), ("cluster", cluster), ("limit", limit)):
+                row.put(RECORD[name], value)
+        return row
+
+    def _packed(self, site: _Site, call: NativeCall, kernel: Any, values: Sequence[Any]) -> tuple[bytearray, list[tuple[int, int, int]]]:
+        """The call's memory with the defaults of parameters in it, which stay as they are; and what is stored there of a launch's values: (which, how, where) each."""
         from tilewright.compiler.compiled import flat_types
 
         memory = bytearray(call.memory)
@@ -397,88 +476,10 @@ class NativeLaunch:
                     if letter not in _WRITTEN[each]:
                         raise _Unlike
                     stores.append((first + j, CODES[_WRITTEN[each][letter]], offset))
-            else:  # a default, which stays as it is
+            else:
                 for j, (letter, offset) in enumerate(taken):
                     struct.pack_into("=" + letter, memory, offset, values[at + j])
             at += count
         if at != len(values) or at != len(call.parameters):
             raise _Unlike
-        struct.pack_into("=Q", memory, call.handle_at, call.handle_of(handle))
-        memory += bytes(-len(memory) % 32)
-        if len(memory) > MEMORY:
-            raise _Unlike
-        written = _Rows(len(STORE) * len(stores))
-        for i, store in enumerate(stores):
-            for j, word in enumerate(store):
-                written.put(len(STORE) * i + j, word)
-        pointers = _Rows(2 * len(call.pointers))
-        for i, (offset, target) in enumerate(call.pointers):
-            pointers.put(2 * i, offset)
-            pointers.put(2 * i + 1, target)
-        key = _Rows(len(site.keys))
-        for i, word in enumerate(site.keys):
-            key.put(i, word)
-        key.kept += site.kept
-        owner = _Owner(call, handle)
-        row = owner.row = _row(
-            RECORD, kernel=kernel, device_of=device_of, device=device, stream_of=stream_of, key=key, memory=(ctypes.c_char * len(memory)).from_buffer(memory),
-            size=len(memory), stores=len(stores), store=written, pointers=len(call.pointers), pointer=pointers, function=call.function, x=call.grid_at[0],
-            y=call.grid_at[1], z=call.grid_at[2], stream=call.stream_at, most_x=call.most_x, cluster=1)
-        row.obj(RECORD["device_object"], device)
-        row.words[RECORD["owner"]] = id(owner)
-        if environment is not None:
-            row.obj(RECORD["environment"], environment)
-        if call.persistent is not None:
-            copy, cluster, blocks_of = call.persistent
-            limit = blocks_of(handle)
-            if limit < 1:
-                raise _Unlike
-            for name, value in (("grid_copy", copy), ("cluster", cluster), ("limit", limit)):
-                row.put(RECORD[name], value)
-        if call.planned is not None:
-            planned = call.planned
-            owner.plans = {}
-            first, end = planned.region
-            mask = bytearray(end - first)
-            for i in planned.arguments:
-                letter, offset = call.parameters[i]
-                size = struct.calcsize("=" + letter)
-                mask[offset - first:offset - first + size] = b"\xff" * size
-            masked = _Rows(len(mask) // 8)
-            ctypes.memmove(masked.address, bytes(mask), len(mask))
-            row.put(RECORD["mask"], masked)
-            for name, value in (("masked", first), ("plan_words", len(mask) // 8), ("by_grid", int(planned.by_grid)), ("extra", planned.extra_at)):
-                row.put(RECORD[name], value)
-            row.obj(RECORD["plans"], owner.plans)
-            owner.mask = int.from_bytes(mask, "little")
-            layout, at = "=", first
-            for letter, offset in call.parameters:
-                layout += f"{offset - at}x{letter}"
-                at = offset + struct.calcsize("=" + letter)
-            owner.packer = struct.Struct(layout)
-        row.key, row.kernel = (site.keys, environment), kernel  # type: ignore[attr-defined]
-        return owner
-
-    def _plan(self, owner: _Owner, values: Sequence[Any], grid: Any) -> None:
-        """Tell what the launcher has decided on these arguments and grid, where it was to launch."""
-        from tilewright.runtime.warm_launch import normalise_grid
-
-        call = owner.call
-        planned, plans = call.planned, owner.plans
-        assert planned is not None and plans is not None
-        sizes = (1, 1, 1)
-        if planned.by_grid:
-            if type(grid) is not tuple and callable(grid):
-                return  # the machine code hands on what it gave, another time
-            sizes = normalise_grid(grid)
-        decided = planned.look(values, sizes)
-        if decided is None:
-            return
-        first, end = planned.region
-        packed = owner.packer.pack(*values)  # which begins at the first of the region
-        key = (int.from_bytes(packed, "little") & owner.mask).to_bytes(end - first, "little")
-        if planned.by_grid:
-            key += struct.pack("=3q", *sizes)
-        if len(plans) >= PLANS:
-            plans.clear()
-        plans[key] = decided + bytes(-len(decided) % 32)
+        return memory, stores

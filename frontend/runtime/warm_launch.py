@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index as to_index
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.runtime.errors import ArgumentError, GridAttributeError, GridError
 from tilewright.runtime.specialize import ALIGN, FAST, constexpr_key, is_torch_tensor, shown
@@ -182,13 +182,17 @@ _GRID = """\
     return _tw_normalise(_tw_called_grid(_tw_grid, _tw_GridArguments({given})))
 """
 
-Functions = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+class Functions(NamedTuple):
+    """The generated functions of a JITFunction, which take ``(grid, *args, **kwargs)``, so many parameters by position."""
+
+    launch: Callable[..., Any]  # launches, and gives the CompiledKernel
+    look: Callable[..., Any]  # gives (the entry that is found for the arguments, the launcher's values), or None
+    grid_of: Callable[..., Any]  # gives the sizes of a grid that is a function
 
 
 def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: dict[str, Any]) -> Callable[[int], Functions]:
-    """``n → (launch, look, grid_of)`` of a JITFunction, which take ``(grid, *args, **kwargs)``, the first ``n`` parameters by position: launch, and give the
-    CompiledKernel; what is found for the arguments, if anything; the grid's sizes. ``seen``: the arguments of its first launch. ``several``:
-    whether there is more than one device.
+    """``n → Functions`` of a JITFunction, with the first ``n`` parameters by position. ``seen``: the arguments of its first launch. ``several``: whether
+    there is more than one device.
 
     ``names``: what the code calls: ``cold(grid, key or None, {parameter: argument}, surplus arguments, options, n)``, which does the launch in
     full and puts what it needed under the key; ``variable`` and ``name`` (the target variable's value), ``hooks``, ``driver``.
@@ -226,6 +230,6 @@ def make_warm_launch(function: Any, seen: Sequence[Any], several: bool, names: d
             text = body.format(**parts).replace("_tw_leading", str(by_position))
             exec(compile(f"def {name}({head}):\n{text}", f"<warm launch of {name}>", "exec"), scope)  # noqa: S102
             made.append(scope[name])
-        return made[0], made[1], made[2]
+        return Functions(*made)
 
     return taking

@@ -389,6 +389,15 @@ def test_what_cannot_be_told_is_left_to_python(fake, monkeypatch):
     assert not fake.driver.by_machine_code and len(fake.driver.launches) == 40 and other._launch is other._warm and other._native is None
 
 
+def test_kernels_are_told_again_however_often_they_are_forgotten(fake, monkeypatch):
+    """Of a process that goes from target to target, say: what was told well is no try in vain."""
+    monkeypatch.setattr(native_launch, "TRIES", 3)
+    kernel = make()
+    for _ in range(6):
+        told(fake, kernel, X, 5, X, 6, 7, BLOCK=64)
+        kernel.forget_entries()
+
+
 SCRIPT = """
     import atexit, os, sys
     sys.path.insert(0, {here!r})
