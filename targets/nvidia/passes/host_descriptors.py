@@ -12,11 +12,13 @@ guards see to the memory of other arguments lying apart.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from tilewright.dialects import tt
 from tilewright.dialects._mlir import ir
 from tilewright.dialects.analysis.affine import Affine, Fact, NotAffine, is_small, pointer_base
+from tilewright.dialects.analysis.axis_info import AxisInfoAnalysis
 from tilewright.dialects.analysis.polynomial import Poly
 from tilewright.dialects.analysis.structure import Function, Node, erase_dead, functions
 from tilewright.dialects.encodings import element_bits
@@ -183,7 +185,8 @@ class Hoister:
                 "name": name, "argument": base}
 
     def _edges(self, node: Node, end: Poly, unit: int, name: str) -> None:
-        """Guards for what bulk copies do not do at edges (host_recipe.py), where the host knows the coordinates. Raises Refused."""
+        """Guards for what bulk copies do not do at edges (host_recipe.py), where the host knows the coordinates. Where it does not, the innermost one
+        must be a multiple of 16 bytes in every program and round; that stores begin at 0 or above is left to the kernel. Raises Refused."""
         if NO_ALIAS in node.op.attributes:  # a promotion has seen to it
             return
         host = self.host
@@ -198,14 +201,26 @@ class Hoister:
                 require(host.multiple(end, unit, f"{name}: {ALIGNED_END}"), ALIGNED_END)
             coords = user.operands[2 if stores else 1:]
             for i, c in enumerate(coords):
-                try:
-                    poly = self.affine.value(c).poly
-                except NotAffine:
+                inner, poly = i == len(coords) - 1, self._coordinate(c)
+                if poly is None:
+                    require(not inner or self._axis.get(c).divisibility[0] % unit == 0, f"{ALIGNED_START}, and where one begins the device alone knows")
                     continue
-                if poly.known and i == len(coords) - 1:
+                if inner:
                     require(host.multiple(poly, unit, f"{name}: {ALIGNED_START}"), ALIGNED_START)
-                if poly.known and stores:
+                if stores:
                     require(host.in_range(poly, 0, INT32_MAX, f"{name}: stores must begin at 0 or above"), "it stores below 0")
+
+    def _coordinate(self, value: Any) -> Poly | None:
+        """A coordinate as the host computes it; None where it can't."""
+        try:
+            poly = self.affine.value(value).poly
+        except NotAffine:
+            return None
+        return poly if poly.known else None
+
+    @cached_property
+    def _axis(self) -> AxisInfoAnalysis:
+        return AxisInfoAnalysis(function=self.function)
 
     @staticmethod
     def _require_uniform(poly: Poly) -> None:

@@ -122,6 +122,10 @@ def test_atomics_are_kept_apart_from_stores():
     ("writes through pointers too", MATMUL + "        tl.store(c_ptr, 0.0)\n", 2, "in different ways"),
     ("a store within 16 bytes", MATMUL.replace("[M, N], [N, 1]", "[M * N, N], [N, 1]").replace("c.store([i, j]", "c.store([i, 4]"), 2, "must begin at a multiple of 16 bytes"),
     ("a store below 0", MATMUL.replace("c.store([i, j]", "c.store([i, -8]"), 2, "stores below 0"),
+    ("a store that begins at what is loaded", MATMUL.replace("c.store([i, j]", "c.store([i, j + tl.load(b_ptr).to(tl.int32)]"), 2, "the device alone knows"),
+    ("a load that begins at what is not followed", MATMUL.replace("a.load([i, k]", "a.load([i, k ^ M]"), 2, "the device alone knows"),
+    ("a load that begins at what a loop changes", MATMUL.replace("        acc = tl.zeros", "        q = 0\n        acc = tl.zeros").replace("a.load([i, k])", "a.load([i, q])").replace(
+        "        c.store", "            q = tl.where(q == M, 8, q + 2)\n        c.store"), 2, "the device alone knows"),
     ("rows that end within 16 bytes", MATMUL.replace("[M, N], [N, 1]", "[M * N, 20], [N, 1]"), 2, "must end at a multiple of 16 bytes"),
     ("writes through anything", MATMUL + "        tl.store(tl.load(b_ptr.to(tl.pointer_type(tl.int64))).to(tl.pointer_type(tl.float16)), 0.0)\n", 0,
      "derived from no argument"),
@@ -131,6 +135,13 @@ def test_kept_from_the_host(what, source, arguments_left, words):
     assert len(arguments(c)) == arguments_left and left(c) == 3 - arguments_left
     assert any(words in ch["why"] for ch in c.choices if ch["chosen"] == "pointer"), c.choices
     assert {g["why"].split(":")[0] for g in c.host["guards"]} <= {d["name"] for d in c.host["descriptors"]}, "guards of what is not done"
+
+
+def test_coordinates_of_the_device_in_whole_units():
+    """Whole blocks, counted by what the host does not follow, and what the kernel says is a multiple of 16."""
+    source = MATMUL.replace("        acc = tl.zeros", "        q = 0\n        acc = tl.zeros").replace("a.load([i, k])", "a.load([i, q * BK])").replace(
+        "        c.store([i, j]", "            q = tl.where(q == 2, 0, q + 1)\n        c.store([i + tl.load(b_ptr).to(tl.int32), tl.multiple_of(j ^ M, 16)]")
+    assert len(arguments(compiled(source, passes=(host_descriptors,)))) == 3
 
 
 def test_gather_stays():
