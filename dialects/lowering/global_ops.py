@@ -127,8 +127,8 @@ def lower_store(ctx: Any, op: Any) -> None:
 
 
 def share_old_values(ctx: Any, op: Any, registers: list[Any]) -> list[Any]:
-    """Old values as all threads need them: registers that repeat, and threads that did not act, get the owner's. Without a use of them nobody is told
-    that the atomic has happened, so that what it acquires need not hold for all threads either."""
+    """Old values as all threads need them: registers that repeat, and threads that did not act, get the owner's. Then what an atomic acquires holds for
+    all of them; where nobody uses its old values, it orders nothing for threads that did not act, which cannot tell when it happened."""
     result = op.results[0]
     acquires = is_used(result) and _string(op, "sem") in ("acquire", "acq_rel")
     if not isinstance(result.type, ir.RankedTensorType):

@@ -235,9 +235,7 @@ class _Decoder:
     def load(self, op: Any) -> Run:
         t, space = self.type_of(op.results[0].type), self.type_of(op.operands[0].type).space
         align = op.attributes["alignment"].value if "alignment" in op.attributes else 1
-        d, p = self.slot(op.results[0]), self.slot(op.operands[0])
-
-        place = self.executor.place(op)
+        d, p, place = self.slot(op.results[0]), self.slot(op.operands[0]), self.executor.place(op)
 
         def run(env: list[Any], m: Machine) -> None:
             m.place = place
@@ -247,9 +245,7 @@ class _Decoder:
     def store(self, op: Any) -> Run:
         t, space = self.type_of(op.operands[0].type), self.type_of(op.operands[1].type).space
         align = op.attributes["alignment"].value if "alignment" in op.attributes else 1
-        v, p = self.slot(op.operands[0]), self.slot(op.operands[1])
-
-        place = self.executor.place(op)
+        v, p, place = self.slot(op.operands[0]), self.slot(op.operands[1]), self.executor.place(op)
 
         def run(env: list[Any], m: Machine) -> None:
             m.place = place
@@ -430,7 +426,7 @@ class _Decoder:
 
 
 def _atomic_order(op: Any, name: str) -> AtomicOrder:
-    """Of LLVM's AtomicOrdering: 4 acquire, 5 release, 6 both, 7 sequentially consistent."""
+    """What an attribute says by the numbers of LLVM's AtomicOrdering: 4 acquire, 5 release, 6 both, 7 sequentially consistent."""
     ordering = op.attributes[name].value
     return AtomicOrder(ordering in (4, 6, 7), ordering in (5, 6, 7))
 

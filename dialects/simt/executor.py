@@ -182,7 +182,8 @@ class SimtExecutor:
                 objects[address] = arg.value
                 arg = address
             values.append(self._argument(i, arg, t, ranges))
-            known += [Region(first, first + size, f"argument {i}") for first, size, owner in ranges[-1:] if owner is arg]
+            if ranges and ranges[-1][2] is arg:  # an array, which has just been put there
+                known.append(Region(ranges[-1][0], ranges[-1][0] + ranges[-1][1], f"argument {i}"))
         self.machine.memory.set_ranges(process_ranges() if whole_process else ranges)
         gx, gy, gz = (*grid, 1, 1, 1)[:3]
         for machine in self.group.machines:
@@ -215,12 +216,13 @@ class SimtExecutor:
         return GlobalRaces(self.group, groups, regions, own, self._place_name)
 
     def _place_name(self, number: int) -> str:
-        """"line FILE:LINE, what" of an access that has this number."""
+        """"line FILE:LINE, what" of an access that has this number; without the line where none is known."""
         name, location = self._places[number]
-        place = self._where(location)
-        line = re.search(r'"([^"]*)":(\d+)', place)
-        known = place if not place.startswith("loc(") else f"{line[1]}:{line[2]}" if line else ""
-        return f"line {known}, {name}" if known else name
+        where = self._where(location)
+        if where.startswith("loc("):  # as MLIR writes a place: its first file and line, if any
+            line = re.search(r'"([^"]*)":(\d+)', where)
+            where = f"{line[1]}:{line[2]}" if line else ""
+        return f"line {where}, {name}" if where else name
 
     def _where(self, location: Any) -> str:
         """An operation's place: the kernel's line, or else the location as it is."""

@@ -1,13 +1,14 @@
 """Races in global memory in the SIMT executor: two warps of a launch touch the same bytes, one of them writing something new, and nothing orders the two.
 
-What orders them: within a block, or blocks that run together, what orders shared memory (``order.Order``: barriers, arrivals, fences of a target); and of any
-two blocks, or warps, an atomic of the one that releases followed by an atomic of the other on the same address that acquires (atomics between add nothing and
-take nothing away); a fence makes those around it do so. That holds for what their own warp did or knows of. What a device copies on its own (``unit_reads``, ``unit_writes``) has an author of its own: it follows what the
-warp that asked for it knew then, and only who has learnt of its end (``ended``) comes after it.
+What orders them: within a block, or blocks that run together, what orders shared memory (``order.Order``: barriers, arrivals, fences of a target). Between any
+two warps, an atomic of the one that releases, followed by an atomic of the other at the same address that acquires: what the first did, or knew of, is known to the
+second then; atomics of others in between change nothing. A fence before an atomic makes it release, one after it makes it acquire.
 
-What is kept of each byte, and what is no race, is every target's: dialects/global_races.py. Not found besides: races of loads that an atomic updates a place
-of, or that are in flight; of asynchronous copies with updates; those between programs that one block runs one after another; and between blocks where a
-kernel with atomics has more than ``MOST_WAVES`` warps.
+What a device copies on its own (``unit_reads``, ``unit_writes``) has an author of its own: it follows what the warp that asked for it knew then, and only who has
+learnt of its end (``ended``) comes after it.
+
+What is kept of each byte, and what is no race, is every target's: dialects/global_races.py. Not found besides: races of asynchronous copies with atomics, and of copies
+by threads after they are issued, which is when they read here; those between programs that one block runs one after another; and those between blocks where a kernel with atomics has more than ``MOST_WAVES`` warps.
 """
 
 from __future__ import annotations
