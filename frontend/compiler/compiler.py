@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tilewright import knobs
@@ -131,6 +132,7 @@ def _compile_selected(src: Any, selection: registry.Selection, given: Mapping[st
         found = cache.get(key)
         if found is not None:
             asm, metadata = found
+            asm.again = partial(_again, src, selection, options, key, ir_override, replace)
             if knobs.compilation.dump_ir:
                 Cache(knobs.cache.dump_dir).put(key, asm, metadata, metadata["name"])
             if listener is not None:
@@ -151,6 +153,11 @@ def _compile_selected(src: Any, selection: registry.Selection, given: Mapping[st
         listener(src=src, metadata=metadata, metadata_group={}, times={"total": time.perf_counter() - start}, cache_hit=False)
     asm = LazyAsm(asm_values, stored._files if stored is not None else None)
     return CompiledKernel(src, asm, metadata, key, selection, _types(metadata["types"]), given)
+
+
+def _again(src: Any, selection: registry.Selection, options: Any, key: str, ir_override: Any, replace: Any) -> dict[str, Any]:
+    """The stages of a compilation whose files in the cache are gone; none where it would not be the same."""
+    return _compile(src, selection, options, key, replace)[0] if get_cache_key(src, selection, options, ir_override) == key else {}
 
 
 def is_cached(src: Any, selection: registry.Selection, given: Mapping[str, Any]) -> bool:

@@ -81,8 +81,15 @@ class CacheBackendError(TilewrightError):
     """A cache that settings ask for cannot be used: a package or another setting is missing."""
 
 
+class CacheEntryError(TilewrightError):
+    """The file of a kernel's stage is gone, and what the kernel was compiled from has changed since."""
+
+
 class LazyAsm(MutableMapping[str, Any]):
-    """Stage → text or bytes. Files of a cache entry are read when asked for."""
+    """Stage → text or bytes. Files of a cache entry are read when asked for. ``again``: gives all stages where the files are gone then; where there is none,
+    that is a CacheEntryError."""
+
+    again: Callable[[], Mapping[str, Any]] | None = None
 
     def __init__(self, values: Mapping[str, Any] | None = None, files: Mapping[str, tuple[str, bool]] | None = None):
         self._values: dict[str, Any] = dict(values or {})
@@ -97,9 +104,17 @@ class LazyAsm(MutableMapping[str, Any]):
             if stage not in self._files:
                 raise KeyError(f"no stage {stage!r}; there are {', '.join(self._order)}")
             path, binary = self._files[stage]
-            with open(path, "rb") as f:
-                data = f.read()
-            self._values[stage] = data if binary else data.decode()
+            try:
+                with open(path, "rb") as f:
+                    data = f.read()
+            except OSError as error:
+                made = {} if self.again is None else self.again()
+                if stage not in made:
+                    raise CacheEntryError(f"stage {stage!r} of a compiled kernel lay in {path}, which cannot be read any more ({error.strerror}), and its source, "
+                                          "settings or globals are others by now; launch the kernel, or compile it, and take what that returns") from None
+                self._values.update({s: v for s, v in made.items() if s in self._files and s not in self._values})
+            else:
+                self._values[stage] = data if binary else data.decode()
         return self._values[stage]
 
     def __setitem__(self, stage: str, value: Any) -> None:
@@ -151,6 +166,7 @@ class Cache:
             with open(os.path.join(folder, _INDEX), "rb") as f:
                 index = json.loads(f.read())
             files: dict[str, tuple[str, bool]] = {}
+            loaded: dict[str, bytes] = {}
             for stage, (name, size, crc, binary) in index["files"].items():
                 path = os.path.join(folder, name)
                 with open(path, "rb") as f:
@@ -158,10 +174,12 @@ class Cache:
                 if len(data) != size or zlib.crc32(data) != crc:
                     raise ValueError(f"{path} is damaged")
                 files[stage] = (path, binary)
+                if binary:  # what is loaded, perhaps on another device later, when the folder may be gone
+                    loaded[stage] = data
             text = json.dumps(index["metadata"], sort_keys=True)
             if zlib.crc32(text.encode()) != index["metadata_crc"] or index["format"] != FORMAT:
                 raise ValueError(f"{folder} is damaged")
-            return LazyAsm(files=files), index["metadata"]
+            return LazyAsm(loaded, files), index["metadata"]
         except FileNotFoundError:
             if os.path.isdir(folder):
                 self.remove(key)
@@ -350,13 +368,16 @@ class ManagedCache:
             with open(group[_INDEX], "rb") as f:
                 index = json.loads(f.read())
             files: dict[str, tuple[str, bool]] = {}
+            loaded: dict[str, bytes] = {}
             for stage, (name, size, crc, binary) in index["files"].items():
                 with open(group[name], "rb") as f:
                     data = f.read()
                 if len(data) != size or zlib.crc32(data) != crc:
                     return None
                 files[stage] = (group[name], binary)
-            return (LazyAsm(files=files), index["metadata"]) if index["format"] == FORMAT else None
+                if binary:
+                    loaded[stage] = data
+            return (LazyAsm(loaded, files), index["metadata"]) if index["format"] == FORMAT else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as triton
-from tilewright.runtime.cache import Cache, FileCacheManager, LazyAsm, folder_stamp
+from tilewright.runtime.cache import Cache, CacheEntryError, FileCacheManager, LazyAsm, folder_stamp
 
 HERE = Path(__file__).parent
 
@@ -235,3 +237,18 @@ def test_cache_dir_names(monkeypatch):
         triton.knobs.cache.dir = "/third"
         assert triton.knobs.cache.dir == "/third"
     assert triton.knobs.cache.dir == "/elsewhere"
+
+
+def test_kernels_outlive_their_entries(tmp_path):
+    """What was read from a folder that is gone is made again where it would be the same; else that is said."""
+    cache = Cache(str(tmp_path / "c"))
+    cache.put("ab" * 32, {"text": "a", "bin": b"b"}, {"name": "k"}, "k")
+    asm, _ = cache.get("ab" * 32)
+    for other in (cache.get("ab" * 32)[0], cache.get("ab" * 32)[0]):
+        assert pickle.loads(pickle.dumps(other))["text"] == "a"
+    shutil.rmtree(tmp_path / "c")
+    assert asm["bin"] == b"b"  # what is loaded needs no file
+    with pytest.raises(CacheEntryError, match=r"stage 'text' of a compiled kernel lay in .*k.text, which cannot be read any more \(No such file"):
+        asm["text"]
+    asm.again = lambda: {"text": "anew", "bin": b"other", "more": ""}
+    assert dict(asm) == {"text": "anew", "bin": b"b"}

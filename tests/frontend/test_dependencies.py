@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import pickle
+import shutil
 import types
 
 import fake_target
@@ -16,6 +17,7 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.runtime.cache import CacheEntryError
 from tilewright.runtime.dependencies import settled, stable_text
 
 FACTOR, TABLE, ARRAY = 2, {"a": 1}, np.arange(2000)
@@ -297,3 +299,18 @@ def test_attributes_that_are_assigned_after_a_launch_are_followed(fake):
     kernel.debug = None
     kernel.repr = lambda _: "other"
     assert all(kernel[(1,)](o).name == "other" for _ in range(3))
+
+
+def test_a_kernel_whose_folder_in_the_cache_is_gone(fake, tmp_path, monkeypatch):
+    o = np.zeros(1, np.float32)
+    text = helped[(1,)](o).asm["text"]
+    helped.device_caches.clear()
+    read = [helped.warmup(o, grid=(1,)) for _ in range(2) if helped.device_caches.clear() is None]
+    assert len(fake.contexts) == 1
+    shutil.rmtree(tmp_path)
+    assert read[0].asm["text"] == text and len(fake.contexts) == 2
+    assert helped[(1,)](o) is read[1]
+    monkeypatch.setitem(G, "NUMBER", tl.constexpr(6))
+    with pytest.raises(CacheEntryError, match="globals are others by now"):
+        read[1].asm["text"]
+    assert helped[(1,)](o).asm["text"]
