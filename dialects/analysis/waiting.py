@@ -7,18 +7,19 @@ from typing import Any
 
 from tilewright.dialects.analysis.structure import Function, Node
 
-_READS = {"tt.load", "tt.atomic_rmw", "tt.atomic_cas", "func.call", "tt.elementwise_inline_asm"}
+_AT_FIRST_OPERAND = frozenset(("tt.load", "tt.atomic_rmw", "tt.atomic_cas"))
+_READS = _AT_FIRST_OPERAND | {"func.call", "tt.elementwise_inline_asm"}  # the last two may read at any operand
 
 
 def waiting_reads(function: Function) -> list[Node]:
-    """The reads (loads, atomics, calls) on which the end of such an ``scf.while`` depends; none: no program waits for another. A loop that another
-    program need not end, one that polls memory which it has changed itself, may be among them."""
+    """The reads (loads, atomics, calls, inline assembly) on which the end of such an ``scf.while`` depends; none: no program waits for another. There may be reads
+    of loops that end without another program: of memory that the loop itself changes."""
     found: dict[int, Node] = {}
     for node in function.nodes():
         if node.name == "scf.while":
             for read in reads_of_end(function, node):
-                addresses = read.operands if read.name in ("func.call", "tt.elementwise_inline_asm") else read.operands[:1]
-                if all(_stays(function, a, node, set()) for a in addresses):
+                addresses = read.operands[:1] if read.name in _AT_FIRST_OPERAND else read.operands
+                if all(_stays(function, a, node) for a in addresses):
                     found[id(read)] = read
     return list(found.values())
 
@@ -31,7 +32,7 @@ def _within(function: Function, value: Any, loop: Node) -> bool:
 
 
 def _sources(function: Function, value: Any, loop: Node) -> list[Any]:
-    """The values inside ``loop``, or that enter it anew in each round, of which ``value`` is made or chosen by."""
+    """What a value inside ``loop`` is made of, or chosen by, as far as that may change from round to round."""
     node = function.def_node(value)
     if node is not None:
         ends = [v for region in node.regions if region.ops for v in region.ops[-1].operands]
@@ -77,14 +78,21 @@ def _handed_on(function: Function, value: Any, loop: Node) -> bool:
     return bool(before.ops[-1].operands[function.arg_of[carried][1] + 1] == value)
 
 
-def _stays(function: Function, value: Any, loop: Node, seen: set[Any]) -> bool:
+def _stays(function: Function, value: Any, loop: Node) -> bool:
     """Whether a value is the same in every round, as far as that is plain."""
-    if value in seen or not _within(function, value, loop):
-        return True
-    seen.add(value)
-    node = function.def_node(value)
-    if node is None:
-        return _handed_on(function, value, loop)
-    if node.regions or node.name in _READS:
-        return False
-    return all(_stays(function, v, loop, seen) for v in node.operands)
+    seen: set[Any] = set()
+    todo = [value]
+    while todo:
+        v = todo.pop()
+        if v in seen or not _within(function, v, loop):
+            continue
+        seen.add(v)
+        node = function.def_node(v)
+        if node is None:
+            if not _handed_on(function, v, loop):
+                return False
+        elif node.regions or node.name in _READS:
+            return False
+        else:
+            todo += node.operands
+    return True
