@@ -219,6 +219,9 @@ class Autotuner(KernelInterface):
     def __reduce__(self) -> Any:
         return kept_by_name(self)
 
+    def __copy__(self) -> Autotuner:
+        return self
+
     def __deepcopy__(self, memo: Any) -> Autotuner:
         return self  # as the kernel's: what is measured for one is known to all
 

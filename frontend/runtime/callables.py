@@ -112,9 +112,13 @@ class JITCallable:
             raise KernelCallError(f"the source of {getattr(fn, '__name__', fn)!r} cannot be read ({error}); define jit functions in a file "
                                   "or a notebook cell, not by exec or in an interactive prompt") from None
         source = textwrap.dedent("".join(self.raw_src))
-        found = re.search(r"^def\s+\w+\s*\(", source, re.MULTILINE)
+        found = re.search(r"^def\s+(\w+)\s*\(", source, re.MULTILINE)
         if found is None:
             raise KernelCallError(f"{getattr(fn, '__name__', fn)!r} is no function defined with def; jit takes those")
+        code = inspect.unwrap(fn).__code__  # type: ignore[attr-defined]
+        if found.group(1) != code.co_name:
+            raise KernelCallError(f"{code.co_filename}:{code.co_firstlineno}: what stands there is {found.group(1)}, not {code.co_name}: the file was edited since Python has "
+                                  "read it; start again, or reload the module")
         self._src = source[found.start():]
         self.def_line = self.starting_line_number + source[:found.start()].count("\n")
         first = self.raw_src[self.def_line - self.starting_line_number]
@@ -180,7 +184,7 @@ class JITCallable:
     def cache_key(self) -> str:
         """Hash of the source, of the sources of all jit functions reached from it, and of the globals that they read, as they are now."""
         with self._hash_lock:
-            if self.hash is not None and not self._hashing and self._outdated():
+            if self.hash is not None and self.fn is not None and not self._hashing and self._outdated():
                 self._refresh()
             if self.hash is None:
                 if self._hashing:  # a function that calls itself

@@ -38,6 +38,9 @@ class Heuristics(KernelInterface):
     def __reduce__(self) -> Any:
         return kept_by_name(self)
 
+    def __copy__(self) -> Heuristics:
+        return self
+
     def __deepcopy__(self, memo: Any) -> Heuristics:
         return self
 

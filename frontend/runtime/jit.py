@@ -223,6 +223,9 @@ class JITFunction(JITCallable, KernelInterface):
     def __reduce__(self) -> Any:
         return reduced(self)
 
+    def __copy__(self) -> JITFunction:
+        return self
+
     def __deepcopy__(self, memo: Any) -> JITFunction:
         return self
 

@@ -14,7 +14,7 @@ def reduced(function: Any) -> Any:
     """What pickles in place of a JITFunction."""
     if function.fn is None:  # a tool has taken the function away, for what it was compiled to is enough where this is sent
         return (_without_function, ({n: v for n, v in function.__dict__.items() if n in _FACTS},))
-    return (_find_jit_function, (function.__module__, function.__qualname__))
+    return kept_by_name(function)
 
 
 def kept_by_name(kernel: Any) -> Any:
@@ -54,15 +54,6 @@ def _find_kernel(module: str, qualname: str, depth: int) -> Any:
     """The kernel of that name, or what lies so many decorators under it."""
     found = _find(module, qualname)
     for _ in range(depth):
-        found = found.fn
-    return found
-
-
-def _find_jit_function(module: str, qualname: str) -> Any:
-    from tilewright.runtime.jit import JITFunction
-
-    found = _find(module, qualname)
-    while not isinstance(found, JITFunction) and hasattr(found, "fn"):
         found = found.fn
     return found
 

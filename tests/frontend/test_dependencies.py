@@ -314,3 +314,35 @@ def test_a_kernel_whose_folder_in_the_cache_is_gone(fake, tmp_path, monkeypatch)
     with pytest.raises(CacheEntryError, match="globals are others by now"):
         read[1].asm["text"]
     assert helped[(1,)](o).asm["text"]
+
+
+def test_copies_of_kernels_are_the_kernels_and_pickles_name_them():
+    @triton.jit
+    def local(o):
+        pass
+
+    tuned = triton.autotune([triton.Config({})], key=[])(local)
+    ruled = triton.heuristics({})(local)
+    for kernel in (local, tuned, ruled):
+        assert copy.copy(kernel) is copy.deepcopy(kernel) is kernel
+        with pytest.raises(pickle.PicklingError, match="local is not found as .*test_dependencies.*, and a kernel is pickled by its name"):
+            pickle.dumps(kernel)
+    old = helper
+    assert pickle.loads(pickle.dumps(old)) is old
+    try:
+        G["helper"] = triton.jit(old.fn)  # a cell that was run again
+        with pytest.raises(pickle.PicklingError, match="helper is not found as"):
+            pickle.dumps(old)
+    finally:
+        G["helper"] = old
+
+
+def test_a_file_that_was_edited_since_it_was_read(tmp_path):
+    text = "import tilewright as triton\ndef make():\n    @triton.jit\n    def first(x):\n        pass\n    return first\n"
+    (tmp_path / "edited.py").write_text(text)
+    scope = {"__name__": "edited"}
+    exec(compile(text, str(tmp_path / "edited.py"), "exec"), scope)
+    assert scope["make"]().src.startswith("def first")
+    (tmp_path / "edited.py").write_text(text.replace("def make", "    \n\ndef other(x):\n    pass\n\n\ndef make").replace("first(x)", "second(x)"))
+    with pytest.raises(triton.runtime.errors.KernelCallError, match=r"edited.py:3: what stands there is other, not first: the file was edited since Python has read it"):
+        scope["make"]()
