@@ -171,19 +171,9 @@ class Launch:
     # -- what may have changed
     def _check(self) -> None:
         w, s = self.w, self.s
-
-        def empty(owner: Any, name: str) -> None:
-            made = w.call("PyObject_GetAttr", owner, s(name))
-            self._made(made)
-            some = w.int_call("PyObject_IsTrue", made)
-            w.call("Py_DecRef", made)
-            w.unless(w.b.icmp_signed(">=", some, w.word(0)), self.null)
-            w.unless(w.is_(some, 0), self.fallback)
-
-        empty(s("hooks"), "launch_enter_hook")
-        empty(s("hooks"), "launch_exit_hook")
-        empty(s("function"), "pre_run_hooks")
-        empty(s("function"), "_slow_checks")
+        self._no_hooks()
+        self._empty(s("function"), "pre_run_hooks")
+        self._empty(s("function"), "_slow_checks")
         checks = w.call("PyObject_GetAttr", s("function"), s("_checks"))
         self._made(checks)
         outcome = w.room(1)
@@ -201,6 +191,20 @@ class Launch:
         w.b.position_at_end(done)
         w.call("Py_DecRef", checks)
         w.unless(w.is_(w.load(outcome), 0), self.fallback)
+
+    def _empty(self, owner: Any, name: str) -> None:
+        """Go on where an attribute has nothing in it."""
+        w = self.w
+        made = w.call("PyObject_GetAttr", owner, self.s(name))
+        self._made(made)
+        some = w.int_call("PyObject_IsTrue", made)
+        w.call("Py_DecRef", made)
+        w.unless(w.b.icmp_signed(">=", some, w.word(0)), self.null)
+        w.unless(w.is_(some, 0), self.fallback)
+
+    def _no_hooks(self) -> None:
+        self._empty(self.s("hooks"), "launch_enter_hook")
+        self._empty(self.s("hooks"), "launch_exit_hook")
 
     def _made(self, obj: Any) -> None:
         """Go on where there is an object; else its exception is what the launch gives."""
@@ -249,6 +253,7 @@ class Launch:
         self._copy_arguments(copy)
         w.store(made, copy)
         w.store(copy, self.given)
+        self._no_hooks()  # that it may have added
         w.b.branch(look)
         w.b.position_at_end(end)
         x, y, z = (w.load(sizes, i) for i in range(3))

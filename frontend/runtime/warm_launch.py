@@ -143,6 +143,8 @@ _BODY = """\
             return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options, _tw_leading)
     if _tw_type(_tw_grid) is not _tw_tuple and _tw_callable(_tw_grid):
         _tw_grid = _tw_called_grid(_tw_grid, _tw_GridArguments({given}))
+        if _tw_hooks.launch_enter_hook or _tw_hooks.launch_exit_hook:  # that it may have added
+            return _tw_cold(_tw_grid, _tw_key, {given}, _tw_more, _tw_options, _tw_leading)
     if _tw_type(_tw_grid) is _tw_tuple and _tw_len(_tw_grid) == 1 and _tw_type(_tw_grid[0]) is _tw_int and _tw_grid[0] > 0:
         _tw_x = _tw_grid[0]; _tw_y = _tw_z = 1
     else:

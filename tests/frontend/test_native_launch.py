@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import functools
 import gc
 import os
 import random
@@ -220,6 +221,21 @@ def test_what_changes_between_launches_is_seen(fake, monkeypatch):
     assert machine_code() == (True, first)
     kernel.pre_run_hooks = ()
     assert machine_code() == (True, first)
+    # a grid's function may add hooks, which are called; it itself is called once
+    for by in (kernel, kernel._warm, make()):
+        def grid(meta):
+            seen.append("grid")
+            knobs.runtime.launch_enter_hook.add(enter)
+            return (meta["n"],)
+
+        def enter(record):
+            seen.append("enter")
+
+        seen.clear()
+        launch = by[grid] if hasattr(by, "run") else functools.partial(by, grid)
+        launch(X, 5, X, 6, 7, BLOCK=64)
+        knobs.runtime.launch_enter_hook.remove(enter)
+        assert seen == ["grid", "enter"] and fake.driver.launches[-1][0] == (5, 1, 1)
     # a global: another object of the same value, then another value
     OFFSET = 10**6
     assert machine_code()[1] is not first
