@@ -35,6 +35,7 @@ def num_threads() -> int:
 
 NULL_MARK = "\0null: "  # begins the messages of passes/check_addresses.py, and none of a user's
 CHECKED = {"check_addresses": True}  # the option that makes the version for launches with a null pointer
+MAY_BE_ONE = {"arguments_apart": False}  # the option that makes the version for launches with one array for two arguments
 
 _local = threading.local()
 _running: dict[int, tuple[Sequence[str], list[str]]] = {}  # thread → messages of the kernel it runs, and the launch's failures
@@ -202,6 +203,7 @@ class CpuDriver:
         messages = list(metadata.get("messages", ()))
         waits = bool(metadata.get("waits"))
         checked = bool(metadata.get("check_addresses"))
+        apart = [tuple(pair) for pair in metadata.get("apart", ())]
         asks = not checked and not metadata.get("bundled")  # a bundle has no other version to ask for
 
         def launch(gx: int, gy: int, gz: int, stream: int, handle: Loaded, args: Sequence[Any]) -> None:
@@ -210,6 +212,9 @@ class CpuDriver:
                 values[i] = address(values[i])
                 if not values[i] and asks:
                     raise NeedsVariant(CHECKED, (f"argument {i} is a null pointer",))
+            for i, j in apart:
+                if values[i] == values[j]:
+                    raise NeedsVariant(MAY_BE_ONE, (f"argument {i} and argument {j} are one array",))
             try:
                 slots = ctypes.create_string_buffer(packer.pack(*values), max(packer.size, 8))
             except (struct.error, OverflowError) as e:

@@ -65,6 +65,7 @@ class TileLowering:
         self.called: dict[str, Any] = {}  # by name, the functions that are lowered already
         self.results: list[Buffer] = []  # of a called function: where its caller wants the results
         self.destination: dict[Any, Buffer] = {}  # where the maker of a value may put it
+        self.apart: set[tuple[int, int]] | None = set()  # numbers of arguments that must not be one array; None: any may be
         self._declared: set[str] = set()
         self._sinks: dict[Any, set[Any]] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.dialects._mlir import ir
+from tilewright.dialects.analysis.structure import attribute_names
 from tilewright.dialects.errors import UnsupportedOnTargetError
 from tilewright.targets.cpu.loop_builder import VECTOR_LANES
 from tilewright.targets.cpu.lower import WRITES, TileLowering, lowers
@@ -252,17 +253,16 @@ def _may_wait(lo: TileLowering, op: Any) -> bool:
     if len(sinks) != 1:
         return not sinks
     sink = next(iter(sinks))[0]
-    if sink.name in WRITES and not _disjoint(op.operands[0], sink):
-        return False
     if len(sink.regions) and sink.name not in _PURE_REGIONS and sink.name != "scf.for":
         return False
-    return not _writes_between(op, sink)
+    return not _writes_between(op, sink) and (sink.name not in WRITES or _disjoint(lo, op.operands[0], sink))
 
 
-def _disjoint(pointer: Any, writer: Any) -> bool:
+def _disjoint(lo: TileLowering, pointer: Any, writer: Any) -> bool:
     """Whether ``writer`` cannot change, before the load reads it, what a load through ``pointer`` reads in the same loop.
 
-    Arrays of two arguments that overlap without being one are a race in the language, as on a GPU.
+    Two arguments may be one array: where that matters they are noted in ``lo.apart``, and launches see to it; where ``lo`` has none, they may be.
+    Arrays that overlap without being one are a race in the language, as on a GPU.
     """
     if writer.name == "tt.debug_barrier" or not len(writer.operands):
         return False
@@ -274,7 +274,35 @@ def _disjoint(pointer: Any, writer: Any) -> bool:
     if target == pointer:
         return bool(writer.name == "tt.store")
     one, two = base_of(pointer), base_of(target)
-    return one is not None and two is not None and one != two
+    if one is None or two is None or one == two:
+        return False
+    if writer.name == "tt.store" and _same_place(pointer, target):
+        return True
+    if lo.apart is None:
+        return False
+    numbers = sorted(ir.BlockArgument(v).arg_number for v in (one, two))
+    lo.apart.add((numbers[0], numbers[1]))
+    return True
+
+
+def _same_place(one: Any, two: Any) -> bool:
+    """Whether two pointers are made in the same way, of two arguments: were these one, so would be each element's address."""
+    while True:
+        if one.type != two.type:
+            return False
+        owners = [getattr(v.owner, "operation", v.owner) for v in (one, two)]
+        if any(isinstance(o, ir.Block) for o in owners):
+            return all(isinstance(o, ir.Block) and o.owner.operation.name == "func.func" for o in owners)
+        first, second = owners
+        if first.name != second.name or first.name not in _POINTERS or list(first.operands)[1:] != list(second.operands)[1:]:
+            return False
+        if {n: first.attributes[n] for n in attribute_names(first)} != {n: second.attributes[n] for n in attribute_names(second)}:
+            return False
+        one, two = first.operands[0], second.operands[0]
+
+
+# what makes a pointer of its first operand
+_POINTERS = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.bitcast", "tt.reshape")
 
 
 def base_of(value: Any) -> Any:
@@ -283,7 +311,7 @@ def base_of(value: Any) -> Any:
         owner = value.owner
         owner = getattr(owner, "operation", owner)
         name = getattr(owner, "name", None)
-        if name in ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.bitcast", "tt.reshape"):
+        if name in _POINTERS:
             value = owner.operands[0]
             continue
         if name == "scf.for":

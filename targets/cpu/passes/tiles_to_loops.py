@@ -10,6 +10,7 @@ from tilewright.dialects.analysis.call_graph import callers_first, is_kernel, na
 from tilewright.dialects.analysis.structure import functions
 from tilewright.dialects.analysis.waiting import waiting_reads
 from tilewright.dialects.pipeline import PassContext
+from tilewright.targets.cpu.driver import MAY_BE_ONE
 from tilewright.targets.cpu.emit import ENTRY_SUFFIX
 
 PROGRAM_ARGUMENTS = 6  # pid x, y, z and grid x, y, z, all i32
@@ -19,8 +20,8 @@ def run(module: Any, ctx: PassContext) -> None:
     """Before: a ``func.func`` with ``tt.kernel`` of tt ops, and those that it calls (see calls.py). After: ``@NAME(arguments…, pids, grid, scratch)`` of scf, arith,
     math, vector and llvm ops, and ``@NAME__grid(slots, begin, end, grid x, y, z, scratch)``, which takes the kernel's
     arguments from 8-byte slots and runs programs begin ≤ id < end, x fastest. ctx.metadata gets ``scratch_bytes`` (a
-    program's), ``messages`` (the texts of prints and assertions) and ``waits`` (whether programs wait for others: what their loops look at is
-    then read anew in each round)."""
+    program's), ``messages`` (the texts of prints and assertions), ``waits`` (whether programs wait for others: what their loops look at is
+    then read anew in each round) and, where there are such, ``apart`` (pairs of arguments that must not be one array)."""
     from tilewright.targets.cpu import inline_asm, lower_dot, lower_map, lower_memory, lower_reduce, lower_shape  # noqa: F401  (register lowerings)
     from tilewright.targets.cpu.calls import Called, lower_function
     from tilewright.targets.cpu.loop_builder import LoopBuilder
@@ -49,11 +50,12 @@ def run(module: Any, ctx: PassContext) -> None:
     new_arguments = list(entry.arguments)
     arena = Arena(b, new_arguments[-1])
     declared: set[str] = set()
+    apart: set[tuple[int, int]] | None = set() if ctx.options.arguments_apart else None
 
     def make(b: LoopBuilder, arena: Arena) -> TileLowering:
         b.contract = bool(getattr(ctx.options, "enable_fp_fusion", True))
         made = TileLowering(b, arena, axis, module, messages, int(ctx.capabilities.max_vector_bits), ctx.arch)
-        made._declared = declared
+        made._declared, made.apart = declared, apart
         return made
 
     called: dict[str, Called] = {}
@@ -76,6 +78,8 @@ def run(module: Any, ctx: PassContext) -> None:
         function.root.op.erase()
     ctx.metadata["scratch_bytes"] = arena.peak
     ctx.metadata["messages"] = messages
+    if apart:
+        ctx.metadata["apart"], ctx.metadata["launch_variants"] = sorted(apart), [MAY_BE_ONE]
 
 
 def _read_anew(module: Any) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as triton
 import tilewright.language as tl
+from tilewright.bundle import load_bundle, write_bundle
 
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64"]
 
@@ -300,3 +301,44 @@ def test_a_pointer_that_a_loop_leaves_may_be_another_arguments(rounds):
     x, y = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
     reversed_in_place[(1,)](x, y, rounds, BLOCK=64)
     assert ((y if rounds else x) == np.arange(64)[::-1]).all()
+
+
+@triton.jit
+def reversed_kernel(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + BLOCK - 1 - i))
+
+
+@triton.jit
+def doubled_kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@triton.jit
+def shifted_sums_kernel(x, y, z, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.atomic_add(y + i, tl.load(x + (i + 1) % BLOCK))
+    tl.store(z + i, 1.0)
+
+
+def test_one_array_for_two_arguments():
+    """The version that loads all before it stores anything; where each element is stored where it came from, the usual one does."""
+    x, y, turned = np.arange(64, dtype=np.float32), np.zeros(64, np.float32), np.arange(64, dtype=np.float32)[::-1]
+    usual = reversed_kernel[(1,)](x, y, BLOCK=64)
+    assert (y == turned).all() and (x == turned[::-1]).all()
+    other = reversed_kernel[(1,)](x, x, BLOCK=64)
+    assert (x == turned).all() and other is not usual and "because of x and y are one array" in other.explain()
+    assert reversed_kernel[(1,)](x, y, BLOCK=64) is usual and (y == turned[::-1]).all()
+    plain = doubled_kernel[(2,)](x, x, 50, BLOCK=32)
+    assert (x[:50] == 2 * turned[:50]).all() and (x[50:] == turned[50:]).all() and not plain.metadata._asdict().get("apart")
+    x = np.arange(64, dtype=np.float32)
+    shifted_sums_kernel[(1,)](x, x, y, BLOCK=64)
+    assert (x == np.arange(64) + (np.arange(64) + 1) % 64).all() and (y == 1).all()
+
+
+def test_one_array_for_two_arguments_of_a_bundles_kernel(tmp_path):
+    x = np.arange(64, dtype=np.float32)
+    write_bundle(str(tmp_path / "turned.zip"), [[reversed_kernel.warmup(x, np.zeros(64, np.float32), BLOCK=64, grid=(1,))]])
+    load_bundle(tmp_path / "turned.zip")[(1,)](x, x)
+    assert (x == np.arange(64)[::-1]).all()
