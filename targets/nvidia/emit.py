@@ -157,6 +157,21 @@ def assemble(ptx: str, arch: str, line_info: bool = True, fast_compile: bool = F
 
 
 def _assemble(ptx: str, arch: str, line_info: bool, fast_compile: bool) -> tuple[bytes, dict[str, Any]]:
+    """Raises VariantNeeded where warp-group products are missing (check_products). Loops of them that ptxas unrolled would hide those: they are not."""
+    cubin, usage = _run_ptxas(ptx, arch, line_info, fast_compile)
+    wanted = ptx.count("wgmma.mma_async")
+    if wanted and count_products(cubin) > wanted:
+        cubin, usage = _run_ptxas(without_unrolling(ptx), arch, line_info, fast_compile)
+    check_products(ptx, cubin, arch)
+    return cubin, usage
+
+
+def without_unrolling(ptx: str) -> str:
+    """The PTX with the pragma "nounroll" (PTX ISA manual, "Pragma Strings") at each of its labels, of which some begin loops."""
+    return re.sub(r"^(\$L__BB\w+:.*)$", '\\1\n\t.pragma "nounroll";', ptx, flags=re.M)
+
+
+def _run_ptxas(ptx: str, arch: str, line_info: bool, fast_compile: bool) -> tuple[bytes, dict[str, Any]]:
     path = ptxas(arch)
     if path is None:
         raise AssemblerNotFoundError("nvidia: no ptxas; pip install 'tilewright[nvidia]', or put ptxas on PATH "
@@ -179,7 +194,6 @@ def _assemble(ptx: str, arch: str, line_info: bool, fast_compile: bool) -> tuple
             _raise_assembler_error(log, ptx)
         with open(out, "rb") as f:
             cubin = f.read()
-    check_products(ptx, cubin, arch)
     return cubin, resource_usage(log)
 
 
@@ -202,7 +216,8 @@ def count_products(cubin: bytes) -> int:
 
 
 def check_products(ptx: str, cubin: bytes, arch: str = "") -> None:
-    """Raises VariantNeeded where the cubin has fewer wgmma instructions than the PTX: ptxas 13.0 and 13.5 were seen to drop some."""
+    """Raises VariantNeeded where the cubin has fewer wgmma instructions than the PTX: ptxas 13.0 and 13.5 were seen to drop some. One that stands in the
+    cubin more than once may stand for another that is missing."""
     wanted = ptx.count("wgmma.mma_async")
     if wanted and (found := count_products(cubin)) < wanted:
         raise VariantNeeded({"warp_group_dots": False}, f"ptxas {ptxas_version(arch)} left {found} of {wanted} wgmma instructions of the kernel, and its "

@@ -12,7 +12,7 @@ from test_matrix_ops import memory_and_values
 from tilewright.dialects.context import mlir_context
 from tilewright.dialects.errors import InternalCompilerError, UnsupportedOnTargetError, VariantNeeded
 from tilewright.dialects.matrix_ops import lookup, register_rows
-from tilewright.targets.nvidia.emit import assemble, check_products, count_products, ptxas
+from tilewright.targets.nvidia.emit import _run_ptxas, assemble, check_products, count_products, ptxas
 from tilewright.targets.nvidia.simulate import simulate
 from tilewright.targets.nvidia.target import TARGET
 from tilewright.targets.nvidia.warp_group_ops import WARP_GROUP_OPS
@@ -383,6 +383,38 @@ def test_every_instruction_reaches_the_cubin():
     assert count_products(cubin) == lowered.ptx.count("wgmma.mma_async") == 4
     with pytest.raises(VariantNeeded, match="left 4 of 5 wgmma instructions.*warp_group_dots=False"):
         check_products(lowered.ptx + "// wgmma.mma_async", cubin)
+
+
+@needs_ptxas
+def test_unrolled_loops_hide_no_missing_instruction():
+    """ptxas makes six instructions of one in a loop of six rounds: so many that one that it left out elsewhere would not be missed."""
+    ptx = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 o)
+.reqntid 128
+{
+	.reg .pred %p;
+	.reg .b32 %n, %f<4>;
+	.reg .b64 %d;
+	ld.param.u64 %d, [o];
+	mov.b32 %n, 0;
+	mov.b32 %f0, 0; mov.b32 %f1, 0; mov.b32 %f2, 0; mov.b32 %f3, 0;
+$L__BB0_1:                              // a loop
+	wgmma.fence.sync.aligned;
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %d, %d, 1, 1, 1, 0, 0;
+	wgmma.commit_group.sync.aligned;
+	wgmma.wait_group.sync.aligned 0;
+	add.s32 %n, %n, 1;
+	setp.ne.s32 %p, %n, 6;
+	@%p bra $L__BB0_1;
+	st.global.v4.b32 [%d], {%f0, %f1, %f2, %f3};
+	ret;
+}
+"""
+    assert count_products(_run_ptxas(ptx, "sm_90a", False, False)[0]) == 6
+    cubin, usage = assemble(ptx, "sm_90a")
+    assert count_products(cubin) == 1 and usage["registers"]
 
 
 # ---------------------------------------------------------------------------------------------------------- mistakes
