@@ -133,10 +133,55 @@ def _memory_key(source: Any, selection: Any, options: dict[str, Any]) -> tuple[s
     return source.hash(), str(selection), repr(sorted(options.items(), key=lambda kv: kv[0])), settings_text(selection)
 
 
-class JITFunction(JITCallable, KernelInterface):
-    """A kernel, or a function that kernels call."""
+def _run(self: JITFunction, *args: Any, grid: Any = MISSING, warmup: bool = False, **kwargs: Any) -> Any:
+    """``run`` as a method: launch (or with ``warmup`` only compile) and return the CompiledKernel. ``kwargs``: parameters by name, and options."""
+    return self._run(*args, grid=grid, warmup=warmup, **kwargs)
+
+
+class _RunOfKernels:
+    """``JITFunction.run``: of a kernel, the function that launches it, in whose place a tool may assign another; of the class, a method that a tool may replace
+    for all kernels."""
+
+    def __get__(self, kernel: JITFunction | None, owner: Any = None) -> Callable[..., Any]:
+        return _run if kernel is None else kernel._run
+
+    def __set__(self, kernel: JITFunction, function: Callable[..., Any]) -> None:
+        kernel._run, kernel._taken_over = function, True
+        kernel._launch = lambda grid, /, *args, **kwargs: function(*args, grid=grid, warmup=False, **kwargs)
+
+
+class _Replaceable(type):
+    """The class of JITFunction: where its ``run`` is replaced, or a subclass has its own, ``kernel[grid](…)`` calls that one."""
+
+    def __init__(cls, name: str, bases: Any, scope: dict[str, Any]):
+        super().__init__(name, bases, scope)
+        if "run" in scope and "__getitem__" not in scope:
+            cls.run = scope["run"]
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name == "run":
+            own = value is _run or isinstance(value, _RunOfKernels)
+            value = _RUN if own else value
+            super().__setattr__("__getitem__", _quick_launch if own else KernelInterface.__getitem__)
+        super().__setattr__(name, value)
+
+
+_RUN = _RunOfKernels()
+
+
+def _quick_launch(kernel: JITFunction, grid: Any) -> Callable[..., Any]:
+    """``kernel[grid]``: a function that launches."""
+    if kernel.pre_run_hooks:  # they are told what was given by position and what by name
+        return partial(kernel._run, grid=grid, warmup=False)
+    return partial(kernel._launch, grid)
+
+
+class JITFunction(JITCallable, KernelInterface, metaclass=_Replaceable):
+    """A kernel, or a function that kernels call. ``run(*args, grid=, warmup=, **kwargs)`` launches it, or with ``warmup`` only compiles, and returns the CompiledKernel;
+    ``kwargs``: parameters by name, and options. A tool may assign another function to it, of one kernel or of the class, which is called for launches too."""
 
     is_gluon = False
+    run: Any = _RUN
 
     def __init__(self, fn: Callable[..., Any], version: Any = None, do_not_specialize: Any = None, do_not_specialize_on_alignment: Any = None,
                  debug: bool | None = None, noinline: bool | None = None, repr: Any = None, launch_metadata: Any = None):
@@ -230,22 +275,6 @@ class JITFunction(JITCallable, KernelInterface):
         return self
 
     # ---------------------------------------------------------------------------------------------------------- launch
-    @property
-    def run(self) -> Callable[..., Any]:  # type: ignore[override]
-        """``run(*args, grid=, warmup=, **kwargs)``: launch (or with ``warmup`` only compile) and return the CompiledKernel. ``kwargs``:
-        parameters by name, and options. A tool may assign another function, which is called for launches too."""
-        return self._run
-
-    @run.setter
-    def run(self, function: Callable[..., Any]) -> None:
-        self._run, self._taken_over = function, True
-        self._launch = lambda grid, /, *args, **kwargs: function(*args, grid=grid, warmup=False, **kwargs)
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        if self.pre_run_hooks:  # they are told what was given by position and what by name
-            return partial(self._run, grid=grid, warmup=False)
-        return partial(self._launch, grid)
-
     def _first_launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """``_launch`` until there is code for warm launches."""
         if self._warm is None:

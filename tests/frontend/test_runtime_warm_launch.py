@@ -11,6 +11,7 @@ import pytest
 import tilewright as triton
 import tilewright.language as tl
 from tilewright.dialects.errors import ArgumentError
+from tilewright.runtime.jit import JITFunction
 
 torch = pytest.importorskip("torch")
 
@@ -128,6 +129,43 @@ def test_a_tool_may_take_the_place_of_run(fake):
     kernel.run = lambda *args, grid, warmup, **kwargs: seen.append((len(args), grid, warmup, kwargs)) or usual(*args, grid=grid, warmup=warmup, **kwargs)
     ran = kernel[(1,)](x, 5, x, 6, 7, BLOCK=64)
     assert seen == [(5, (1,), False, {"BLOCK": 64})] and ran is kernel.last_launched and len(fake.driver.launches) == 2
+
+
+def test_a_tool_may_take_the_place_of_run_of_all_kernels(fake):
+    """As tools that record launches do: they keep what the class has, put a function there, call what they kept, and put it back."""
+    @triton.jit
+    def small(o, n):
+        tl.store(o, n)
+
+    o, seen = np.zeros(4, np.float32), []
+    for _ in range(2):
+        small[(1,)](o, 2)
+    kept = JITFunction.run
+
+    def run(self, *args, grid, warmup, **kwargs):
+        seen.append((self, grid, warmup))
+        return kept(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    JITFunction.run = run
+    try:
+        ran = small[(3,)](o, 2)
+        assert small.run(o, 2, grid=(4,), warmup=False) is ran is small.warmup(o, 2, grid=(5,))
+    finally:
+        JITFunction.run = kept
+    assert seen == [(small, (3,), False), (small, (4,), False), (small, (5,), True)] and [x[0][0] for x in fake.driver.launches] == [1, 1, 3, 4]
+    assert small[(6,)](o, 2) is ran and len(seen) == 3 and JITFunction.run is kept
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JITFunction, "run", run)
+        small[(7,)](o, 2)
+    small[(8,)](o, 2)
+    assert len(seen) == 4 and "partial" in repr(small[(1,)]) and small[(1,)].func is small._launch
+
+    class Own(JITFunction):
+        def run(self, *args, grid, warmup, **kwargs):
+            seen.append("own")
+
+    Own(small.fn)[(1,)](o, 2)
+    assert seen[-1] == "own" and small[(1,)].func is small._launch
 
 
 def test_launches_from_many_threads(fake):
