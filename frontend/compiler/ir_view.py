@@ -1,8 +1,8 @@
 """A kernel's tt module as Triton's own C++ bindings show one: names and methods of their ``ir`` module, for tools that walk it.
 
 torch.compile learns so which arguments a kernel of the user's writes (torch/_higher_order_ops/triton_kernel_wrap.py). What is shown is what tt holds, under
-Triton's names of ops; it is a copy in Python's objects, which outlives the module and cannot be edited. A kernel is not shown, but refused, where a reader that knows
-Triton's ops would learn something wrong of it.
+Triton's names of ops; it is a copy in Python's objects, which outlives the module and is not written back. A kernel of which a reader that knows Triton's ops would
+learn something wrong is refused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tilewright.dialects._mlir import ir
 from tilewright.dialects.errors import UnsupportedLanguageConstruct
 
 _NAMES = {"func.func": "tt.func", "func.call": "tt.call", "func.return": "tt.return", "tt.reduce_return": "tt.reduce.return", "tt.scan_return": "tt.scan.return"}
-# what such readers take for ops that write nothing
-_UNKNOWN = ("tt.descriptor_scatter", "tt.descriptor_reduce")
+_UNKNOWN_WRITES = (  # ops that write memory, and that such readers take for ops that write nothing
+    "tt.descriptor_scatter", "tt.descriptor_reduce")
 _numbers = itertools.count(1)
 
 
@@ -142,7 +142,7 @@ class ModuleView:
     __str__ = str
 
     def _op(self, op: Any, block: BlockView) -> None:
-        if op.name in _UNKNOWN:
+        if op.name in _UNKNOWN_WRITES:
             raise UnsupportedLanguageConstruct(f"{op.name} writes memory and is unknown to readers of Triton's ir; look at kernel.asm['ttir']")
         results = [ValueView() for _ in op.results]
         self._values.update(zip(op.results, results))

@@ -121,8 +121,10 @@ class ASTSource:
             return ast_to_ttir(self.fn, self, options, selection.plugin.capabilities(selection.arch))
 
     def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
-        """The tt module for a GPUTarget as tools read one through Triton's bindings (compiler/ir_view.py). The last three are Triton's and mean nothing here. Raises
-        UnsupportedLanguageConstruct for parameters that are descriptors, of which Triton's kernels have other arguments than these, and what compiling raises."""
+        """The tt module for a GPUTarget as tools read one through Triton's bindings (compiler/ir_view.py). The last three are Triton's and mean nothing here.
+
+        Raises what compiling raises, and UnsupportedLanguageConstruct where a parameter is a descriptor or a tuple: it is several arguments of the kernel's, and
+        others in Triton's kernels than in these, so that a reader that counts arguments would take one for another."""
         from tilewright.compiler.compiler import load_target
         from tilewright.compiler.ir_view import ModuleView
         from tilewright.dialects.context import mlir_context

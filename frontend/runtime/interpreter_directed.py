@@ -58,7 +58,9 @@ def _zero(mode: str, *terms: Any) -> float:
 def _one(name: str, mode: str, type: Any, *args: Any) -> Any:
     operations: dict[str, Callable[..., Any]] = {
         "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
-        "rcp": lambda x: type(1) / x, "fma": lambda x, y, z: x * y + z}
+        "rcp": lambda x: type(1) / x,
+        # the exact product of two finite numbers is finite, however large
+        "fma": lambda x, y, z: z if np.isfinite(x) and np.isfinite(y) and not np.isfinite(z) else x * y + z}
     usual = operations[name](*args)
     x = args[0]
     if not all(np.isfinite(a) for a in args) or (name == "div" and args[1] == 0) or (name == "rcp" and x == 0):

@@ -60,6 +60,13 @@ def rng_of(*key: Any) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "little"))
 
 
+def fresh_rng() -> np.random.Generator:
+    """A generator that draws something else in each run. Its seed is printed, which pytest shows of a test that fails."""
+    seed = np.random.SeedSequence().entropy
+    print("seed of this run:", seed)
+    return np.random.default_rng(seed)
+
+
 _folder: list[Path] = []
 
 

@@ -69,7 +69,7 @@ def run(dtype, header, body, cases, **options):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("form", ["plain", "left", "unrolled"])
 def test_a_step_known_at_run_time(dtype, form):
-    rng = np.random.default_rng()
+    rng = harness.fresh_rng()
     cases = [(*bounds(dtype, s, rng), s) for s in steps(dtype, rng, PROGRAMS)]
     header = {"plain": "range(low, high, size)", "left": "range(low, high, size)", "unrolled": "tl.range(low, high, size, loop_unroll_factor=3)"}[form]
     run(dtype, header, "if n == 100: break" if form == "left" else "pass", cases)
@@ -78,7 +78,7 @@ def test_a_step_known_at_run_time(dtype, form):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("form", ["plain", "left", "unrolled", "downwards"])
 def test_a_step_known_while_compiling(dtype, form):
-    rng = np.random.default_rng()
+    rng = harness.fresh_rng()
     step = steps(dtype, rng, 1)[0]
     cases = [(*bounds(dtype, step, rng), step) for _ in range(PROGRAMS)]
     if form == "downwards":
@@ -92,7 +92,7 @@ def test_a_step_known_while_compiling(dtype, form):
 @pytest.mark.parametrize("known", [True, False])
 def test_pipelined_loads(stages, known):
     """Loads that were issued for rounds that do not come would touch what lies around the arrays, or be multiplied."""
-    rng = np.random.default_rng()
+    rng = harness.fresh_rng()
     step = steps("int32", rng, 1)[0] if known else 1
     cases = []
     for size in [step] * 6 if known else steps("int32", rng, 6):

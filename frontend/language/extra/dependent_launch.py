@@ -12,6 +12,7 @@ from tilewright.language.decorators import builtin
 
 
 def _on_target(name: str, semantic: Any) -> None:
+    """Write the assembly that the target being compiled for has for ``name``; nothing where it has none, and in the interpreter."""
     from tilewright.language import core
     from tilewright.language.target_info import _target
     from tilewright.targets import registry
