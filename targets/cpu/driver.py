@@ -38,7 +38,7 @@ CHECKED = {"check_addresses": True}  # the option that makes the version for lau
 MAY_BE_ONE = {"arguments_apart": False}  # the option that makes the version for launches with one array for two arguments
 
 _local = threading.local()
-_running: dict[int, tuple[Sequence[str], list[str]]] = {}  # thread → messages of the kernel it runs, and the launch's failures
+_running: dict[int, tuple[Sequence[str], Failures]] = {}  # thread → messages of the kernel it runs, and the launch's failures
 _MAX_SIZE = 2**31 - 1  # programs along one axis
 _WORTH_THREADS = 100e-6  # seconds of work below which waking other threads costs more than it saves
 _AT_ONCE = 1024  # programs of kernels whose programs wait for one another that run at the same time, as a large GPU would
@@ -114,14 +114,27 @@ def _print(text: int, x: int, y: int, z: int, count: int, kind: int, data: int) 
 @ctypes.CFUNCTYPE(None, *[ctypes.c_int32] * 4)
 def _assert(text: int, x: int, y: int, z: int) -> None:
     messages, failures = _running[threading.get_ident()]
-    message = messages[text]
-    failures.append(f"{message} [program ({x}, {y}, {z})]" if message.startswith(NULL_MARK) else f"device_assert failed in program ({x}, {y}, {z}): {message}")
+    failures.add(messages[text], (x, y, z))
 
 
-def _failure(failures: Sequence[str]) -> DeviceAddressError | KernelAssertionError:
-    """The error of a launch whose programs told these."""
-    text = failures[0] + (f" (and {len(failures) - 1} more)" if len(failures) > 1 else "")
-    return DeviceAddressError(text.removeprefix(NULL_MARK)) if text.startswith(NULL_MARK) else KernelAssertionError(text)
+class Failures:
+    """What the programs of one launch told: the first, and how many. A loop may tell without end, so no more is kept."""
+
+    def __init__(self) -> None:
+        self.count, self.lock = 0, threading.Lock()
+
+    def add(self, message: str, program: tuple[int, int, int]) -> None:
+        with self.lock:
+            self.count += 1
+            if self.count == 1:
+                self.message, self.program = message, program
+
+    def error(self) -> DeviceAddressError | KernelAssertionError:
+        """Of a launch whose programs told some."""
+        more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+        if self.message.startswith(NULL_MARK):
+            return DeviceAddressError(f"{self.message.removeprefix(NULL_MARK)} [program {self.program}]{more}")
+        return KernelAssertionError(f"device_assert failed in program {self.program}: {self.message}{more}")
 
 
 class Loaded:
@@ -224,7 +237,7 @@ class CpuDriver:
             if total > _MAX_SIZE and max(gx, gy, gz) > _MAX_SIZE:  # program ids have 32 bits: more would silently be other sizes
                 raise ArgumentError(f"the grid is {(gx, gy, gz)}; allowed are up to {_MAX_SIZE} programs along each of x, y and z")
             call = handle.call
-            failures: list[str] = []
+            failures = Failures()
 
             def chunk(begin: int, end: int) -> None:
                 if not messages:
@@ -247,15 +260,15 @@ class CpuDriver:
             elif checked:  # one after another, up to the first that fails
                 for program in range(total):
                     chunk(program, program + 1)
-                    if failures:
+                    if failures.count:
                         break
             elif workers <= 1:
                 chunk(0, total)
             else:
                 self._share(chunk, total, workers)
             handle.seconds = (time.perf_counter() - start) * workers / total
-            if failures:
-                raise _failure(failures)
+            if failures.count:
+                raise failures.error()
 
         return launch
 

@@ -175,6 +175,16 @@ def test_a_message_of_the_users_own():
         positive[(1,)](np.zeros(1, np.float32), debug=True)
 
 
+def test_the_first_of_many_is_told_and_their_number():
+    @triton.jit
+    def rounds(x, n):
+        for i in range(n):
+            tl.device_assert(tl.load(x + i) > i, "too small")
+
+    with pytest.raises(DeviceAssertionError, match=r"device_assert failed in program \(0, 0, 0\): too small.* \(and 5 more\)$"):
+        rounds[(1,)](np.array([1, 2, 0, 0, 0, 0, 0, 0], np.float32), 8, debug=True)
+
+
 @triton.jit
 def through(table, y, MANY: tl.constexpr):
     i = tl.arange(0, MANY)
