@@ -49,6 +49,8 @@ from tilewright.dialects.analysis.structure import (
 )
 from tilewright.dialects.loop_bounds import BoundsAhead, lowest_of
 from tilewright.dialects.passes.pipeline_schedule import (
+    ALLOC,
+    AT_USE,
     LoopPlan,
     PipelinedLoad,
     Scheduler,
@@ -66,6 +68,8 @@ def run(module: Any, ctx: PassContext) -> None:
     done: set[Any] = set()  # loops seen: what they became, or themselves where there is nothing to do
     while _one(module, ctx, done):
         pass  # a mirror is stale once a loop was rebuilt: look again
+    for function in functions(module):
+        _place_at_use(function)
 
 
 def _one(module: Any, ctx: PassContext, done: set[Any]) -> bool:
@@ -80,6 +84,16 @@ def _one(module: Any, ctx: PassContext, done: set[Any]) -> bool:
                 return True
             done.add(loop.op)
     return False
+
+
+def _place_at_use(function: Function) -> None:
+    """The buffers of loads marked AT_USE are filled right after these, with a barrier before each load: so one tile's elements at a time are in
+    registers, where a barrier between load and buffer, or none, would let all tiles' be."""
+    for load in [n for n in function.nodes() if n.name == "tt.load" and AT_USE in n.op.attributes]:
+        alloc = next((user for user, _ in function.uses(load.results[0]) if user.name == ALLOC and user.region is load.region), None)
+        if alloc is not None:
+            ir.Operation.create("ttg.barrier", loc=load.op.location, ip=ir.InsertionPoint(load.op))
+            alloc.op.move_after(load.op)
 
 
 class Emitter:

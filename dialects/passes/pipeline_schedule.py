@@ -18,6 +18,8 @@ from tilewright.dialects.pipeline import PassContext
 ALLOC = "ttg.local_alloc"
 # attribute (i32) of a loop, by a target's pass: its loads through registers get two buffers, and so many tiles wait for them in registers
 REGISTER_TILES = "ttg.register_tiles"
+# attribute (unit) of a load, by a target's pass: there are no registers to load it ahead. Its buffer is filled where it stands
+AT_USE = "ttg.at_use"
 # buffers of a ring up to which the loop's body is written as often, so that the slot is part of constant addresses: code and compile time grow as much
 MOST_ROUNDS = 4
 BY_LANE = "async_copies_by_lane"  # of Capabilities.extra: a warp's copy is one run of shared memory, a lane's vector after another's
@@ -204,7 +206,7 @@ class Scheduler:
         plan = LoopPlan(loop, distance=stages - 1)
         copies: list[PipelinedLoad] = []
         for node in body:
-            if node.name != "tt.load" or node.bool_attr("is_volatile") or not self._feeds_dot(node, loop):
+            if node.name != "tt.load" or node.bool_attr("is_volatile") or not self.feeds_dot(node, loop):
                 continue
             ahead = Slice(self.function, loop, node.operands)
             if not ahead.ok or not self._independent(node, stores):
@@ -214,7 +216,7 @@ class Scheduler:
             alloc = next((user for user, _ in uses if user.name == ALLOC and user.region is node.region), None)
             if alloc is not None and not ahead.loads and self._copyable(node, alloc):
                 copies.append(PipelinedLoad(node, alloc, first))
-            else:
+            elif AT_USE not in node.op.attributes:
                 plan.registers.append(PipelinedLoad(node, None, first))
         plan.groups = grouped(copies, body)
         if plan.groups:
@@ -257,7 +259,8 @@ class Scheduler:
             node = node.parent
         return node
 
-    def _feeds_dot(self, load: Node, loop: Node) -> bool:
+    def feeds_dot(self, load: Node, loop: Node) -> bool:
+        """Whether a load of the loop's body is an operand of one of its dots, as it is or converted."""
         work, seen = list(load.results), set()
         while work:
             value = work.pop()

@@ -15,7 +15,7 @@ def pipeline(arch: str, options: Any) -> Pipeline:
     driver assembles the PTX when it loads the kernel)."""
     stages = Pipeline((
         Stage("ttir", _tt_passes(arch, options)),
-        Stage("ttgir", ttg_passes()),
+        Stage("ttgir", ttg_passes((_own_pass("fit_loads"),))),
         Stage("llir", (_own_pass("note_lines"), shared_pass("lower_to_llvm")), _to_llvm_ir),
         Stage("ptx", (), _to_ptx),
         Stage("cubin", (), _to_cubin),

@@ -413,6 +413,19 @@ def _min(a: Array, b: Array) -> Array:
     return -_max(-a, -b) if a.dtype.kind == "f" else np.minimum(a, b)
 
 
+def _mad(parts: list[str]) -> Handler:
+    """mad.wide.s32 (a sum of 64 bits and a product of two of 32) and mad.lo.s64, 9.7.1."""
+    if parts[1:] not in (["wide", "s32"], ["lo", "s64"]):
+        raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
+    size = 4 if parts[1] == "wide" else 8
+
+    def run(state: Any, operands: Any, mask: Any) -> None:
+        a, b = (as_bits(state.read(o), size).view(f"i{size}").astype(np.int64) for o in operands[1:3])
+        state.write(operands[0], (a * b).view(np.uint64) + as_bits(state.read(operands[3]), 8), mask)
+
+    return run
+
+
 def _div(parts: list[str]) -> Handler:
     if parts[-1] != "f32":
         raise SimtError(f"{'.'.join(parts)} is unknown to the simulator")
@@ -486,7 +499,7 @@ INSTRUCTIONS: dict[str, Callable[[list[str]], Handler]] = {
     "ex2": _unary(np.exp2), "lg2": _unary(np.log2), "rsqrt": _unary(lambda x: 1 / np.sqrt(x)), "rcp": _unary(lambda x: 1 / x),
     "sqrt": _unary(np.sqrt), "tanh": _unary(np.tanh), "sin": _unary(np.sin), "cos": _unary(np.cos),
     "add": _binary(lambda a, b: a + b), "sub": _binary(lambda a, b: a - b), "mul": _binary(lambda a, b: a * b),
-    "fma": _fma, "max": _binary(_max), "min": _binary(_min),
+    "fma": _fma, "mad": _mad, "max": _binary(_max), "min": _binary(_min),
     "and": _binary(lambda a, b: a & b), "or": _binary(lambda a, b: a | b), "xor": _binary(lambda a, b: a ^ b),
     "shl": _binary(lambda a, b: a << b), "shr": _binary(lambda a, b: a >> b),
 }

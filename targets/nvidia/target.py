@@ -43,13 +43,13 @@ def _dialects() -> tuple[Any, ...]:
 
 
 def _lowerings() -> Mapping[str, Callable[..., Any]]:
-    from tilewright.targets.nvidia import lower_barriers, lower_bulk_copies, lower_warp_specialize
+    from tilewright.targets.nvidia import lower_barriers, lower_bulk_copies, lower_pinned, lower_warp_specialize
     from tilewright.targets.nvidia.lower_fp8 import OPS, lower_conversion
     from tilewright.targets.nvidia.lower_math import LOWERINGS
     from tilewright.targets.nvidia.lower_warp_group_dot import LOWERINGS as WARP_GROUP_DOT
 
     return {**LOWERINGS, **WARP_GROUP_DOT, **dict.fromkeys(OPS, lower_conversion), **lower_barriers.LOWERINGS, **lower_bulk_copies.LOWERINGS,
-            **lower_warp_specialize.LOWERINGS}
+            **lower_warp_specialize.LOWERINGS, **lower_pinned.LOWERINGS}
 
 
 def _fingerprint() -> str:

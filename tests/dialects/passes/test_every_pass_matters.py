@@ -185,6 +185,24 @@ def _loads_late(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
     return order[0] == "ttng.warp_group_dot"
 
 
+def _loads_fit(pipeline: Callable[[Pipeline], Pipeline]) -> bool:
+    """Whether a loop of products whose tiles' rows begin anywhere holds no tile of pointers."""
+    kernel = example.matmul_kernel
+    constants = dict(stride_xk=1, stride_wn=1, stride_yn=1, BLOCK_M=128, BLOCK_N=128, BLOCK_K=32, GROUP_M=8, RELU=True, PRECISION="tf32")
+    signature = {n: "*fp16" if n.endswith("_ptr") else "i32" for n in kernel.arg_names if n not in constants}
+    selection = registry.select(GPUTarget("cuda", 80, 32))
+    options = selection.plugin.options()
+    with mlir_context():
+        load_target(selection.plugin)
+        ctx = pass_context(selection, options, "matmul_kernel")
+        module = ASTSource(kernel, signature, constants).make_module(selection, options)
+        for stage in pipeline(selection.plugin.pipeline(selection.arch, options)).stages[:2]:
+            run_passes(module, stage.passes, ctx)
+        (function,) = functions(module)
+        (loop,) = [n for n in function.nodes() if n.name == "scf.for"]
+        return not any("tensor" in str(v.type) and "tt.ptr" in str(v.type) for v in loop.results)
+
+
 def _runs_products_side_by_side(function: Any) -> bool:
     """Whether attention's second product is issued while the first one of the next block runs."""
     return any(n.name == "ttng.warp_group_dot_wait" and n.depth and n.int_attr("pendings") == 1 for n in function.nodes())
@@ -214,6 +232,7 @@ LOSSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "accelerate_dot": ("products are matrix instructions", lambda c: "mma.sync" in c.ptx),
     "remove_layout_conversions": ("no layout is converted in the loop", lambda c: "ttg.convert_layout" not in c.ttg),
     "optimize_dot_operands": ("operands are read from swizzled shared memory by ldmatrix", lambda c: "ldmatrix" in c.ptx),
+    "fit_loads": ("addresses of narrow loads fit beside the accumulators", lambda c: _loads_fit(c.pipeline)),
     "pipeline_loops": ("copies are in flight while the loop multiplies",
                        lambda c: any(int(n) > 0 for n in re.findall(r"cp\.async\.wait_group (\d+)", c.ptx))),
     "slice_fma_dots": ("exact fp32 products hold a few k of their operands in registers at a time",
