@@ -271,18 +271,24 @@ def _disjoint(lo: TileLowering, pointer: Any, writer: Any) -> bool:
     if writer.name in ("tt.assert", "tt.print", "func.call"):  # of these, what is read is an operand: it is read first
         return True
     target = writer.operands[0]
+    stored_once = writer.name == "tt.store" and not _repeats(lo, pointer)
     if target == pointer:
-        return bool(writer.name == "tt.store")
+        return stored_once
     one, two = base_of(pointer), base_of(target)
     if one is None or two is None or one == two:
         return False
-    if writer.name == "tt.store" and _same_place(pointer, target):
+    if stored_once and _same_place(pointer, target):
         return True
     if lo.apart is None:
         return False
     numbers = sorted(ir.BlockArgument(v).arg_number for v in (one, two))
     lo.apart.add((numbers[0], numbers[1]))
     return True
+
+
+def _repeats(lo: TileLowering, pointer: Any) -> bool:
+    """Whether elements of the tile surely have one address."""
+    return lo.is_tile(pointer) and any(c > 1 for c, n in zip(lo.axis.get(pointer).constancy, pointer.type.shape) if n > 1)
 
 
 def _same_place(one: Any, two: Any) -> bool:

@@ -342,3 +342,18 @@ def test_one_array_for_two_arguments_of_a_bundles_kernel(tmp_path):
     write_bundle(str(tmp_path / "turned.zip"), [[reversed_kernel.warmup(x, np.zeros(64, np.float32), BLOCK=64, grid=(1,))]])
     load_bundle(tmp_path / "turned.zip")[(1,)](x, x)
     assert (x == np.arange(64)[::-1]).all()
+
+
+@triton.jit
+def repeated_kernel(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    p, q = x + i[None, :] + tl.zeros((4, 1), tl.int32), y + i // 2
+    tl.store(p, tl.load(p) + 1)
+    tl.store(q, tl.load(q) * 2)
+
+
+def test_elements_at_one_address_are_all_loaded_first():
+    """Each stores the same, once: sums and products do not pile up."""
+    x, y = np.arange(64, dtype=np.float32), np.arange(64, dtype=np.float32)
+    repeated_kernel[(1,)](x, y, BLOCK=64)
+    assert (x == np.arange(64) + 1).all() and (y[:32] == 2 * np.arange(32)).all() and (y[32:] == np.arange(32, 64)).all()
