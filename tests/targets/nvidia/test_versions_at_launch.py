@@ -60,7 +60,7 @@ def cuda(monkeypatch, tmp_path):
     monkeypatch.setattr(explain, "_told", set())
     stand_in = CountingCuda()
     selection = registry.select("nvidia:sm_90a")
-    monkeypatch.setitem(_drivers, (id(selection.plugin), ""), NvidiaDriver(stand_in))
+    monkeypatch.setitem(_drivers, (id(selection.plugin), ""), (selection.plugin, NvidiaDriver(stand_in)))
     monkeypatch.setattr(matmul, "_entries", {})
     monkeypatch.setattr(matmul, "_kernels", {})
     return stand_in
