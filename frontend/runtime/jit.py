@@ -27,6 +27,7 @@ from tilewright.runtime.pickled import reduced
 from tilewright.runtime.refusals import (
     check_constexpr,
     check_current,
+    check_decorated,
     check_listed,
     check_memory,
     check_writable,
@@ -188,15 +189,8 @@ class JITFunction(JITCallable, KernelInterface, metaclass=_Replaceable):
         super().__init__(fn)
         self.module = fn.__module__
         self.version = version
-        for name, listed in (("do_not_specialize", do_not_specialize), ("do_not_specialize_on_alignment", do_not_specialize_on_alignment)):
-            if listed is not None and (isinstance(listed, str) or not hasattr(listed, "__iter__")):
-                raise ArgumentError(f"jit: {name} is a list of parameters' names or positions; found {shown(listed)} ({type(listed).__name__})")
-        for name, value in (("debug", debug), ("noinline", noinline)):
-            if value is not None and not (isinstance(value, (bool, int)) and value in (0, 1)):
-                raise ArgumentError(f"jit: {name} is True or False; found {shown(value)} ({type(value).__name__})")
-        for name, function in (("repr", repr), ("launch_metadata", launch_metadata)):
-            if function is not None and not callable(function):
-                raise ArgumentError(f"jit: {name} is a function; found {shown(function)} ({type(function).__name__})")
+        check_decorated({"do_not_specialize": do_not_specialize, "do_not_specialize_on_alignment": do_not_specialize_on_alignment},
+                        {"debug": debug, "noinline": noinline}, {"repr": repr, "launch_metadata": launch_metadata})
         self.do_not_specialize = list(do_not_specialize or ())
         self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
         self._debug = debug
@@ -320,8 +314,6 @@ class JITFunction(JITCallable, KernelInterface, metaclass=_Replaceable):
 
     def _run_cold(self, warm_key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """The launch in full. ``warm_key``: that of the generated code, which finds the entry there from then on."""
-        from tilewright.targets.protocol import LaunchRequest
-
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         bind = self._bind or self._make_bind()
@@ -332,15 +324,8 @@ class JITFunction(JITCallable, KernelInterface, metaclass=_Replaceable):
             entry = self._entries.get(key)
         except (TypeError, ArgumentError, RuntimeError) as error:
             raise self._explain(error, args, kwargs) from None
-        for scope, name, value in self._checks:
-            if scope.get(name) is not value:
-                entry = self._after_global_change(entry)
-                break
-        else:
-            for use in self._slow_checks:
-                if use.changed():
-                    entry = self._after_global_change(entry)
-                    break
+        if any(scope.get(name) is not value for scope, name, value in self._checks) or any(use.changed() for use in self._slow_checks):
+            entry = self._after_global_change(entry)
         if entry is None or warmup:
             kernel = self._kernel_for(args, kwargs, warmup)
             if warmup or kernel is None:  # None: a jit_cache_hook took the compilation over
@@ -365,36 +350,46 @@ class JITFunction(JITCallable, KernelInterface, metaclass=_Replaceable):
             tell(entry.kernel.hash, self.__name__, [named(c, entry.kernel.argument_names) for c in choices(entry.kernel.metadata._asdict())])
         if entry.pick is not None:
             values = entry.pick(values)
-        enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-        ran = entry.kernel
-        record = None
-        if enter or leave:
-            record = ran.launch_metadata((x, y, z), entry.current_stream(device), *bound.values())
-            enter(record)
-        try:
-            try:
-                entry.launcher(x, y, z, entry.current_stream(device), handle, values)
-            except LaunchRequest as request:
-                ran = ran.answer(request, x, y, z, entry.current_stream(device), device, values, tuple(bound.values()))
-        except (ArgumentError, OverflowError) as error:
-            raise self._unfit(error, ran, bound) from None
-        if record is not None:
-            leave(record)
+        ran = self._launched(entry, (x, y, z), device, handle, values, bound)
         driver.recent = self.last_launched = ran
         if warm_key is not None:
             if whole and not any(is_torch_tensor(type(v)) and v.is_cpu and is_pinned(v) for v in map(bound.__getitem__, self._host_tensors)):
                 self._keep(warm_key, entry.warm(device if placed else None), generation)
                 self._begin_native(entry.launcher)
         elif self._warm is None:
-            count = getattr(entry.kernel.driver, "device_count", None)
-            self._several = count is None or count() > 1
-            seen = [bound[p.name] for p in self.params]
-            self._host_tensors = host_tensors(self.params, seen)
-            self._make_warm = make_warm_launch(self, seen, self._several, {
-                "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
-            self._take_by_position(min(len(args), sum(not p.keyword_only for p in self.params)))
+            self._generate(entry, bound, len(args))
             self._begin_native(entry.launcher)
         return ran
+
+    def _launched(self, entry: _Entry, grid: tuple[int, int, int], device: int, handle: Any, values: Any, bound: dict[str, Any]) -> Any:
+        """Launch, between the settings' hooks; the CompiledKernel that was launched, which a request of the launcher may have changed."""
+        from tilewright.targets.protocol import LaunchRequest
+
+        enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+        ran, record = entry.kernel, None
+        if enter or leave:
+            record = ran.launch_metadata(grid, entry.current_stream(device), *bound.values())
+            enter(record)
+        try:
+            try:
+                entry.launcher(*grid, entry.current_stream(device), handle, values)
+            except LaunchRequest as request:
+                ran = ran.answer(request, *grid, entry.current_stream(device), device, values, tuple(bound.values()))
+        except (ArgumentError, OverflowError) as error:
+            raise self._unfit(error, ran, bound) from None
+        if record is not None:
+            leave(record)
+        return ran
+
+    def _generate(self, entry: _Entry, bound: dict[str, Any], positional: int) -> None:
+        """Make the code of warm launches, for arguments like those of the first, of which so many were given by position."""
+        count = getattr(entry.kernel.driver, "device_count", None)
+        self._several = count is None or count() > 1
+        seen = [bound[p.name] for p in self.params]
+        self._host_tensors = host_tensors(self.params, seen)
+        self._make_warm = make_warm_launch(self, seen, self._several, {
+            "cold": self._cold, "variable": _environ_get, "name": _TARGET_VARIABLE, "hooks": knobs.runtime, "driver": driver})
+        self._take_by_position(min(positional, sum(not p.keyword_only for p in self.params)))
 
     def _keep(self, key: Any, entry: Any, generation: int) -> Any:
         """Let launches find an entry under a key, unless what it was made of has changed since there were so many generations. Returns it."""

@@ -1,6 +1,7 @@
-"""What a launch refuses once its kernel is known: arrays without memory, on another device than the current one, and numbers that a parameter cannot hold.
+"""What ``jit`` refuses, and what a launch does once its kernel is known: arrays without memory, on another device than the current one, and numbers that a
+parameter cannot hold.
 
-These run on first launches, and where a warm one went wrong; ``warm_launch`` says how its keys keep such arguments from what was kept.
+The latter run on first launches, and where a warm one went wrong; ``warm_launch`` says how its keys keep such arguments from what was kept.
 """
 
 from __future__ import annotations
@@ -17,6 +18,19 @@ from tilewright.runtime.specialize import constexpr_value, describe, device_inde
 LARGEST = {"fp16": 65504.0, "fp32": 3.4028234663852886e38}
 _BEYOND = {"fp16": 65520.0, "fp32": 3.4028235677973366e38}  # half a step further: what is less rounds to the largest
 RANGES = {f"{sign}{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) if sign == "i" else (0, (1 << bits) - 1) for sign in "iu" for bits in (8, 16, 32, 64)}
+
+
+def check_decorated(lists: Mapping[str, Any], flags: Mapping[str, Any], functions: Mapping[str, Any]) -> None:
+    """Raise ArgumentError where ``jit`` is given something else than a list of parameters, a truth value, a function, or None."""
+    for name, listed in lists.items():
+        if listed is not None and (isinstance(listed, str) or not hasattr(listed, "__iter__")):
+            raise ArgumentError(f"jit: {name} is a list of parameters' names or positions; found {shown(listed)} ({type(listed).__name__})")
+    for name, value in flags.items():
+        if value is not None and not (isinstance(value, (bool, int)) and value in (0, 1)):
+            raise ArgumentError(f"jit: {name} is True or False; found {shown(value)} ({type(value).__name__})")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise ArgumentError(f"jit: {name} is a function; found {shown(function)} ({type(function).__name__})")
 
 
 def arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
