@@ -115,7 +115,7 @@ class _Scheduler:
         now = list(flying)
         for node in list(region.ops[:-1]):
             if node.name == DOT_WAIT:
-                now = now[max(0, len(now) - node.int_attr("pendings")):]
+                now = self._met(node, now)
                 continue
             if node.name.startswith(("arith.", "math.")) and not now:
                 continue
@@ -128,6 +128,14 @@ class _Scheduler:
                 for inner in node.regions:
                     self._end(inner, self.region(inner))
         return now
+
+    def _met(self, wait: Node, flying: list[Flying]) -> list[Flying]:
+        """A wait that stands there already, placed when nothing flew in from the round before: it ends that too, and hands on what it ended."""
+        ended = max(0, len(flying) - wait.int_attr("pendings"))
+        missing = [f if f.value not in wait.operands else replace(f, value=None) for f in flying[:ended]]
+        if any(f.value is not None for f in missing):
+            self._wait(wait, [*missing, *flying[ended:]], ended)
+        return flying[ended:]
 
     def run(self) -> None:
         self._end(self.function.body, self.region(self.function.body))
