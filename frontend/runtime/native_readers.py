@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.runtime.native_writer import BIGGEST, DESCRIPTOR, LISTS, STATE, Writer
@@ -72,6 +73,34 @@ def write_tensor(module: Any, after_error: Any) -> Any:
     return w.function
 
 
+def _items(w: Writer, int_type: Any, listed: Any, kind: Any, count: Any, overflow: Any, elsewhere: Any, put: Callable[[Any, Any], None]) -> None:
+    """``put(i, number)`` of each item, an int, of a list or tuple whose type and size are as they were; ``kind``: where its type stands, and whether that is list."""
+    w.unless(w.is_(w.load(listed, 1), w.load(kind)), elsewhere)
+    is_list, is_tuple, begin = w.block("is_list"), w.block("is_tuple"), w.block("begin")
+    w.b.cbranch(w.is_(w.load(kind, 1), 1), is_list, is_tuple)
+    w.b.position_at_end(is_list)
+    w.b.cbranch(w.is_(w.call("PyList_Size", listed), count), begin, elsewhere)
+    w.b.position_at_end(is_tuple)
+    w.b.cbranch(w.is_(w.call("PyTuple_Size", listed), count), begin, elsewhere)
+    w.b.position_at_end(begin)
+    item = w.room(1)
+    with w.loop(count) as i:
+        of_list, of_tuple, have = w.block("of_list"), w.block("of_tuple"), w.block("have")
+        w.b.cbranch(w.is_(w.load(kind, 1), 1), of_list, of_tuple)
+        w.b.position_at_end(of_list)
+        w.store(w.call("PyList_GetItem", listed, i), item)
+        w.b.branch(have)
+        w.b.position_at_end(of_tuple)
+        w.store(w.call("PyTuple_GetItem", listed, i), item)
+        w.b.branch(have)
+        w.b.position_at_end(have)
+        one = w.load(item)
+        w.unless(w.is_(w.load(one, 1), int_type), elsewhere)
+        number = w.call("PyLong_AsLongLongAndOverflow", one, overflow)
+        w.unless(w.is_(w.b.and_(w.load(overflow), w.word(0xFFFF_FFFF)), 0), elsewhere)
+        put(i, number)
+
+
 def write_descriptor(module: Any, after_error: Any, tensor: Any) -> Any:
     """``descriptor(state, object, facts, keys, values)``: reads a tensor descriptor: its values are those of the kernel's arguments; its keys the padding,
     whether the last size is a multiple of 16 with twice the device's number, and the block's sizes."""
@@ -102,36 +131,6 @@ def write_descriptor(module: Any, after_error: Any, tensor: Any) -> Any:
     rank = f("rank")
     overflow = w.room(1)
 
-    def items(name: str, put: Any) -> None:
-        """Each item, an int, of a list or tuple whose type and size are as they were."""
-        kind = w.add(facts, (DESCRIPTOR["lists"] + 2 * LISTS.index(name)) * 8)
-        w.unless(w.is_(w.load(objects[name], 1), w.load(kind)), elsewhere)
-        is_list, is_tuple, begin = w.block("is_list"), w.block("is_tuple"), w.block("begin")
-        w.b.cbranch(w.is_(w.load(kind, 1), 1), is_list, is_tuple)
-        w.b.position_at_end(is_list)
-        listed = w.call("PyList_Size", objects[name])
-        w.b.cbranch(w.is_(listed, rank), begin, elsewhere)
-        w.b.position_at_end(is_tuple)
-        listed = w.call("PyTuple_Size", objects[name])
-        w.b.cbranch(w.is_(listed, rank), begin, elsewhere)
-        w.b.position_at_end(begin)
-        item = w.room(1)
-        with w.loop(rank) as i:
-            of_list, of_tuple, have = w.block("of_list"), w.block("of_tuple"), w.block("have")
-            w.b.cbranch(w.is_(w.load(kind, 1), 1), of_list, of_tuple)
-            w.b.position_at_end(of_list)
-            w.store(w.call("PyList_GetItem", objects[name], i), item)
-            w.b.branch(have)
-            w.b.position_at_end(of_tuple)
-            w.store(w.call("PyTuple_GetItem", objects[name], i), item)
-            w.b.branch(have)
-            w.b.position_at_end(have)
-            one = w.load(item)
-            w.unless(w.is_(w.load(one, 1), s("int")), elsewhere)
-            number = w.call("PyLong_AsLongLongAndOverflow", one, overflow)
-            w.unless(w.is_(w.b.and_(w.load(overflow), w.word(0xFFFF_FFFF)), 0), elsewhere)
-            put(i, number)
-
     def size(i: Any, number: Any) -> None:
         w.unless(w.b.icmp_unsigned("<=", number, w.word(BIGGEST)), elsewhere)
         w.store(number, values, w.add(i, 1))
@@ -148,9 +147,9 @@ def write_descriptor(module: Any, after_error: Any, tensor: Any) -> Any:
         w.unless(w.is_(w.b.and_(w.b.mul(number, itemsize), w.word(15)), 0), elsewhere)
         w.store(number, values, w.add(w.add(i, 1), rank))
 
-    items("shape", size)
-    items("strides", stride)
-    items("block_shape", lambda i, number: w.store(number, keys, w.add(i, 2)))
+    for name, put in (("shape", size), ("strides", stride), ("block_shape", lambda i, number: w.store(number, keys, w.add(i, 2)))):
+        kind = w.add(facts, (DESCRIPTOR["lists"] + 2 * LISTS.index(name)) * 8)
+        _items(w, s("int"), objects[name], kind, rank, overflow, elsewhere, put)
     w.store(objects["padding"], keys)
     last = w.b.zext(w.is_(w.b.and_(w.load(values, rank), w.word(15)), 0), w.i64)
     w.store(w.add(last, w.b.shl(w.load(read, 2), w.word(1))), keys, 1)
