@@ -11,7 +11,8 @@ Everything is a choice of basis of the tensor's index space F2^d. Written from t
 - word, bank: the rest of one row of all banks;
 - line: what changes the row and keeps the bank. No conflicts means that no combination of lanes that access memory
   together, modulo what lies within one access, is a line vector: ``line`` is a common complement of both sides' spans;
-- round: register bits of both sides. Where scratch is short, each value of them is moved separately through the same memory.
+- round: register bits of both sides. Where scratch is short, each value of them is moved separately through the same memory. Where that does not
+  suffice (``by_threads``), register bits of the reader alone, which the writer may hold in its threads: in each round some of them write.
 
 The idea is that of Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2" (2025),
 extended by vectors of unequal width and by rounds.
@@ -78,10 +79,11 @@ def _read_side(layout: LinearLayout) -> _Side:
 
 
 def choose_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int, max_bytes: int | None = None,
-                  banks: int = 32) -> SharedChoice:
+                  banks: int = 32, by_threads: bool = False) -> SharedChoice:
     """The shared-memory layout for writing ``src`` and reading ``dst`` (same out dims), elements of 1, 2, 4, 8 or 16 bytes.
 
-    ``max_bytes``: scratch wanted at most; more rounds are made where both sides' registers allow it.
+    ``max_bytes``: scratch wanted at most; more rounds are made where both sides' registers allow it, or, with ``by_threads``, the reader's: the
+    writer's threads then have coordinates in "round" too.
     """
     total = src.total_out_bits
     unit = [1 << i for i in range(total)]
@@ -95,14 +97,18 @@ def choose_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int, max_
     space, rounds = unit, []
     wanted = 0 if max_bytes is None else total + element - max(element, max_bytes.bit_length() - 1)
     if wanted > 0:
-        space = independent(both_threads)
+        space = independent(read.threads if by_threads else both_threads)
         keep = max(len(space), total - wanted)
         shared = intersection(write.registers, read.registers)
         space += independent(shared + write.registers + read.registers + unit, space, keep - len(space))
         # complete with single registers of the writer, so that a round is a set of them
-        rounds = independent(write.registers + unit, space)
+        rounds = independent((read if by_threads else write).registers + unit, space)
         write.registers = intersection(write.registers, space)
         read.registers = intersection(read.registers, space)
+        if by_threads:  # where in its round a thread writes
+            along, within = Gf2Solver(space + rounds), (1 << len(space)) - 1
+            write.lanes, write.warps = ([combine(space, (along.solve(v) or 0) & within) for v in vectors] for vectors in (write.lanes, write.warps))
+            both_threads = write.threads + read.threads
     size = len(space)
 
     # vectors that both sides move as one, free of every thread's influence

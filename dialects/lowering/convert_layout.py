@@ -16,6 +16,7 @@ from tilewright.dialects.lowering.convert_plan import Access, ConvertPlan, Shuff
 from tilewright.dialects.lowering.registry import lowers
 
 Value = Any
+MOST_SCRATCH = "allocation.most_scratch"  # set by allocate_shared_memory
 
 
 # ------------------------------------------------------------------------------------------------------ selects
@@ -220,7 +221,7 @@ def _emit_shared(b: Any, hooks: Any, indices: Any, plan: ConvertPlan, values: Se
     shared = plan.shared
     assert shared is not None
     size = plan.element_bytes
-    owner = indices.bits_are_zero(shared.idle_threads)
+    owner, turn = indices.bits_are_zero(shared.idle_threads), indices.linear(shared.round_thread) if any(shared.round_thread) else None
     stores_at = Addresses(b, indices, scratch, shared.store_thread, size)
     loads_at = Addresses(b, indices, scratch, shared.load_thread, size)
     result: list[Any] = [None] * plan.num_registers
@@ -229,16 +230,21 @@ def _emit_shared(b: Any, hooks: Any, indices: Any, plan: ConvertPlan, values: Se
         for pointer, value, align in accesses:
             hooks.store_shared(b, pointer, value, None, align)
 
-    for number, (stores, loads) in enumerate(zip(shared.stores, shared.loads)):
+    for number, loads in enumerate(shared.loads):
         if number:
             hooks.barrier(b)
-        # addresses and vectors are made outside the branch, where later rounds can use them too
-        store_ops = [(stores_at.at(a.offset), b.pack_vector([elements.enter(values[r]) for r in a.registers]),
-                      len(a.registers) * size) for a in stores]
-        if owner is None:
-            store(store_ops)
-        else:
-            b.if_then(owner, lambda ops=store_ops: store(ops))
+        for value, stores in shared.writers(number):
+            # addresses and vectors are made outside the branch, where later rounds can use them too
+            store_ops = [(stores_at.at(a.offset), b.pack_vector([elements.enter(values[r]) for r in a.registers]),
+                          len(a.registers) * size) for a in stores]
+            condition = owner
+            if turn is not None:
+                now = b.icmp("eq", turn, b.i32(value))
+                condition = now if owner is None else b.and_(owner, now)
+            if condition is None:
+                store(store_ops)
+            else:
+                b.if_then(condition, lambda ops=store_ops: store(ops))
         hooks.barrier(b)
         for access in loads:
             _load(b, hooks, loads_at, access, elements, size, result)
@@ -262,9 +268,11 @@ def plan_between(src: LinearLayout, dst: LinearLayout, element_type: Any) -> Con
 
 
 def plan_of(op: Any) -> ConvertPlan:
-    """The plan of a ttg.convert_layout op."""
-    src, dst = op.operands[0].type, op.results[0].type
-    return plan_between(layout_of(src), layout_of(dst), ir.RankedTensorType(src).element_type)
+    """The plan of a ttg.convert_layout op. Its attribute ``allocation.most_scratch`` (i32, bytes) says where it has to do with little."""
+    src, dst = layout_of(op.operands[0].type), layout_of(op.results[0].type)
+    bits = storage_bits(ir.RankedTensorType(op.operands[0].type).element_type)
+    most = ir.IntegerAttr(op.attributes[MOST_SCRATCH]).value if MOST_SCRATCH in op.attributes else None
+    return plan_convert(src, dst, bits, src.in_size("lane"), src.in_size("warp"), most_bytes=most)
 
 
 def convert_scratch_bytes(op: Any, hooks: Any = None) -> int:

@@ -6,6 +6,7 @@ Three ways, the cheapest that works:
 - registers: every thread has what it needs; registers are renumbered (nothing is emitted);
 - shuffle: every warp has what it needs; lanes exchange registers, at most 32 bits at a time;
 - shared: through shared memory in the layout that ``dialects.swizzle`` chooses, in rounds where scratch is short.
+  Rounds in which some threads write and others do not are made only for ``most_bytes``, which is for what would not fit otherwise.
 
 Maps below are linear over GF(2): a tuple of columns, one a bit of the index, xor-ed for the bits set.
 A thread's index is lane + warp_size * warp, so thread columns are the lane's followed by the warp's.
@@ -68,7 +69,7 @@ class Access:
 class SharedPlan:
     """Each round: all ``stores``, a barrier, all ``loads``, and a barrier before the next round.
 
-    Element offset of an access: ``offset ^ thread columns``. Threads write where ``thread & idle_threads == 0``.
+    ``round_thread``, where not 0: the entry q of ``stores`` is written in round q ^ round_thread(thread). Element offset of an access: ``offset ^ thread columns``. Threads write where ``thread & idle_threads == 0``.
     ``copies``: destination registers that repeat another. The barrier is of the whole block even where no warp reads what
     another wrote: insert_barriers counts on every op with scratch to settle what came before it.
     """
@@ -80,6 +81,12 @@ class SharedPlan:
     idle_threads: int
     copies: tuple[tuple[int, int], ...]
     elements: int
+    round_thread: Columns = ()
+
+    def writers(self, number: int) -> list[tuple[int, tuple[Access, ...]]]:
+        """What is written in a round: (value of ``round_thread`` of the threads that write, their accesses), of those that are any."""
+        values = sorted(span_table(tuple(independent(self.round_thread))))
+        return [(v, self.stores[number ^ v]) for v in values if self.stores[number ^ v]]
 
 
 @dataclass(frozen=True)
@@ -108,10 +115,11 @@ class ConvertPlan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_convert(src: LinearLayout, dst: LinearLayout, bits: int, warp_size: int, num_warps: int,
-                 max_bytes: int = DEFAULT_MAX_BYTES, way: str = "") -> ConvertPlan:
+                 max_bytes: int = DEFAULT_MAX_BYTES, way: str = "", most_bytes: int | None = None) -> ConvertPlan:
     """How to get from ``src`` to ``dst``: layouts (register, lane, warp, block) of one tensor.
 
     bits: of an element; those below 8 occupy a byte. max_bytes: scratch to stay within, where the layouts allow rounds.
+    most_bytes: scratch that a shared plan must stay within, by rounds of some threads' elements too; a row of one element a thread is the least.
     way: "" for the cheapest, or the kind to take (tests); "exchange" is a shuffle in which every lane deals with the lane at one
     xor distance, if it can be: lanes that need the same data from different lanes do their steps in different orders.
     Raises ValueError where layouts do not match the machine or each other, or where ``way`` is impossible; UnsupportedOnTargetError where data would have to cross thread blocks.
@@ -132,7 +140,7 @@ def plan_convert(src: LinearLayout, dst: LinearLayout, bits: int, warp_size: int
         return ConvertPlan("shuffle", element_bytes, dst.in_size("register"), shuffle=shuffle)
     if way not in ("", "shared"):
         raise ValueError(f"{way} alone cannot convert {src} to {dst}")
-    return ConvertPlan("shared", element_bytes, dst.in_size("register"), shared=_plan_shared(src, dst, element_bytes, max_bytes))
+    return ConvertPlan("shared", element_bytes, dst.in_size("register"), shared=_plan_shared(src, dst, element_bytes, max_bytes, most_bytes))
 
 
 def span_table(columns: Columns) -> list[int]:
@@ -276,8 +284,10 @@ def _shared_cost(src: LinearLayout, dst: LinearLayout, element_bytes: int) -> fl
 
 
 # ---------------------------------------------------------------------------------------------- shared memory
-def _plan_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int, max_bytes: int) -> SharedPlan:
+def _plan_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int, max_bytes: int, most_bytes: int | None) -> SharedPlan:
     choice = choose_shared(src, dst, element_bytes, max_bytes)
+    if most_bytes is not None and choice.layout.in_size("offset") * element_bytes > most_bytes:
+        choice = choose_shared(src, dst, element_bytes, most_bytes, by_threads=True)
     size = choice.layout.in_bits("offset")
     mask = (1 << size) - 1
     at_src, at_dst = coordinates(choice.layout, src), coordinates(choice.layout, dst)
@@ -296,8 +306,8 @@ def _plan_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int, max_b
                      for found in rounds)
 
     idle = free["lane"] | free["warp"] << src.in_bits("lane")
-    store_thread = tuple(0 if idle >> i & 1 else c for i, c in enumerate(at_src["lane"] + at_src["warp"]))
+    writer = tuple(0 if idle >> i & 1 else c for i, c in enumerate(at_src["lane"] + at_src["warp"]))
     return SharedPlan(
         accesses(src_regs, at_src["register"], choice.store_vec), accesses(dst_regs, at_dst["register"], choice.load_vec),
-        store_thread, at_dst["lane"] + at_dst["warp"], idle, tuple((r, o) for r, o in enumerate(owners) if r != o),
-        1 << size)
+        tuple(c & mask for c in writer), at_dst["lane"] + at_dst["warp"], idle, tuple((r, o) for r, o in enumerate(owners) if r != o),
+        1 << size, tuple(c >> size for c in writer))

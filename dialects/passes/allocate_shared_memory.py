@@ -2,6 +2,8 @@
 
 A called function's buffers lie behind all that any of its callers, and theirs, hold while they call it; at one place for all calls.
 
+Layout conversions take what is left where all does not fit: ``allocation.most_scratch`` tells their lowering to do with less, in more rounds.
+
 Buffers that are never live at once share bytes. Placement is first-fit, the largest first (Gergov, "Algorithms for compile-time
 memory optimization", 1999, shows that such a greedy order stays near the optimum).
 """
@@ -24,6 +26,7 @@ from tilewright.dialects.pipeline import PassContext
 
 BUFFER_ALIGNMENT = 128
 SCRATCH_ALIGNMENT = 16
+CONVERT, MOST_SCRATCH = "ttg.convert_layout", "allocation.most_scratch"
 OFFSET = "allocation.offset"
 _NO_SCRATCH = ("arith.", "math.", "scf.", "func.", "ttg.local_", "ttg.memdesc_", "ttg.async_")
 
@@ -114,11 +117,31 @@ def _describe(buffer: Buffer) -> str:
     return f"{buffer.size} bytes for {what}{at}"
 
 
-def run(module: Any, ctx: PassContext) -> None:
+def _squeeze(buffers: list[Buffer], hooks: Any, start: int, limit: int, beside_others: bool) -> int:
+    """Place the buffers anew with less scratch for layout conversions that alone do not fit, or also (``beside_others``) do not beside what lives with
+    them: halved until all fits, or as far as it can be. The end of the last buffer."""
+    i32, end, least = ir.IntegerType.get_signless(32), place(buffers, start), set[int]()
+    while end > limit:
+        large = [b for b in buffers if b.interval.node.name == CONVERT and id(b) not in least and (b.end if beside_others else start + b.size) > limit]
+        if not large:
+            break
+        buffer = max(large, key=lambda b: b.size)
+        node = buffer.interval.node
+        node.op.attributes[MOST_SCRATCH] = ir.IntegerAttr.get(i32, max(1, buffer.size // 2))
+        less = scratch_of(node, hooks)
+        if less == buffer.size:
+            least.add(id(buffer))
+        buffer.size = less
+        end = place(buffers, start)
+    return end
+
+
+def run(module: Any, ctx: PassContext, squeeze: bool = True) -> None:
     """Before: ttg, final layouts, pipelined. After: every local_alloc, and every op that needs scratch, has the attribute
     ``allocation.offset`` (i32, bytes), and ctx.metadata["shared"] holds the kernel's bytes.
 
-    Raises OutOfResources above capabilities.max_shared_bytes, naming the largest buffers and their source lines.
+    Raises OutOfResources above capabilities.max_shared_bytes, naming the largest buffers and their source lines. With ``squeeze`` False conversions that
+    would fit alone keep their scratch: for callers that would rather give up something else.
     """
     hooks = hooks_of(ctx)
     i32 = ir.IntegerType.get_signless(32)
@@ -135,15 +158,22 @@ def run(module: Any, ctx: PassContext) -> None:
         for node in live.order:
             if size := scratch_of(node, hooks):
                 buffers.append(Buffer(live.of(node), size, SCRATCH_ALIGNMENT))
-        total = max(total, place(buffers, start))
+        end, limit = place(buffers, start), ctx.capabilities.max_shared_bytes
+        if end > limit:
+            end = _squeeze(buffers, hooks, start, limit, beside_others=False)
+        if end > limit and squeeze and place([b for b in buffers if b.interval.node.name != CONVERT], start) <= limit:
+            end = _squeeze(buffers, hooks, start, limit, beside_others=True)
+        total = max(total, end)
         for call in calls_of(function):
             during = live.of(call)
             held = max((b.end for b in buffers if b.interval.overlaps(during)), default=start)
             starts[callee_of(call)] = max(starts.get(callee_of(call), 0), held)
-        if total > ctx.capabilities.max_shared_bytes:
+        if total > limit:
             largest = sorted(buffers, key=lambda b: -b.size)[:3]
-            raise OutOfResources(total, ctx.capabilities.max_shared_bytes, "shared memory", "Reducing block sizes or `num_stages` "
+            raise OutOfResources(total, limit, "shared memory", "Reducing block sizes or `num_stages` "
                                  f"may help. The largest: {'; '.join(map(_describe, largest))}.")
         for buffer in buffers:
             buffer.interval.node.op.attributes[OFFSET] = ir.IntegerAttr.get(i32, buffer.offset)
+            if MOST_SCRATCH in buffer.interval.node.op.attributes:
+                ctx.explain(buffer.interval.node.op, "layout conversion", f"in rounds of {buffer.size} bytes of shared memory", "all of it does not fit")
     ctx.metadata["shared"] = total

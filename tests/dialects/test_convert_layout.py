@@ -77,15 +77,18 @@ def execute(plan, values, warp_size):
     writers = np.full(s.elements, -1)
     store_at, load_at = linear(s.store_thread, threads), linear(s.load_thread, threads)
     active = threads & s.idle_threads == 0
-    for stores, loads in zip(s.stores, s.loads):
+    turn = linear(s.round_thread, threads)
+    for number, loads in enumerate(s.loads):
         writers[:] = -1
-        for access in stores:
-            assert access.offset % len(access.registers) == 0 and not (store_at % len(access.registers)).any()
-            for i, r in enumerate(access.registers):
-                at = (access.offset ^ store_at)[active] + i
-                assert (writers[at] == -1).all(), "two threads write one element"
-                writers[at] = threads[active]
-                memory[at] = values[r][active]
+        for value, stores in s.writers(number):
+            now = active & (turn == value)
+            for access in stores:
+                assert access.offset % len(access.registers) == 0 and not (store_at % len(access.registers)).any()
+                for i, r in enumerate(access.registers):
+                    at = (access.offset ^ store_at)[now] + i
+                    assert (writers[at] == -1).all(), "two threads write one element"
+                    writers[at] = threads[now]
+                    memory[at] = values[r][now]
         for access in loads:
             assert access.offset % len(access.registers) == 0 and not (load_at % len(access.registers)).any()
             for i, r in enumerate(access.registers):
@@ -431,6 +434,30 @@ def test_scratch_limit_makes_rounds_and_no_more_than_needed():
         plan = P.plan_convert(acc, rows, 32, 32, 4, limit)
         assert plan.scratch_bytes == min(limit, 1 << 16) and len(plan.shared.stores) == max(1, (1 << 16) // limit)
         check(acc, rows, plan, 32)
+
+
+def test_a_transposition_in_rounds_of_some_threads_where_memory_is_short():
+    """No register bit is both sides': 128 KB by 8 warps were refused where there are 64 KB."""
+    rows = E.to_linear_layout([128, 256], ttg.BlockedEncoding.of([1, 4], [1, 64], [8, 1], [1, 0]))
+    columns = E.to_linear_layout([128, 256], ttg.BlockedEncoding.of([4, 1], [32, 2], [1, 8], [0, 1]))
+    assert P.plan_convert(rows, columns, 32, 64, 8).scratch_bytes == 1 << 17
+    for most in (1 << 16, 1 << 14, 5000, 1):
+        plan = P.plan_convert(rows, columns, 32, 64, 8, most_bytes=most)
+        assert plan.scratch_bytes == (max(1 << most.bit_length() - 1, 4 * 512)) and any(plan.shared.round_thread)
+        check(rows, columns, plan, 64)
+
+
+def test_random_pairs_in_rounds_of_some_threads():
+    rng, cut = np.random.default_rng(8), 0
+    for src, dst, bits, warp_size, warps, _ in random_pairs(60, seed=8):
+        whole = P.plan_convert(src, dst, bits, warp_size, warps, way="shared")
+        plan = P.plan_convert(src, dst, bits, warp_size, warps, way="shared", most_bytes=max(1, whole.scratch_bytes >> int(rng.integers(1, 4))))
+        check(src, dst, plan, warp_size)
+        if any(plan.shared.round_thread):
+            cut += 1
+            if cut % 4 == 0:
+                Conversion(plan, src, {8: "i8", 16: "f16", 32: "f32", 64: "i64", 1: "i1"}[bits], warp_size, warps).check(dst, rng)
+    assert cut > 10
 
 
 def test_repeated_data_is_written_once():

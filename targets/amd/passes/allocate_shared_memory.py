@@ -23,10 +23,10 @@ from tilewright.dialects.pipeline import PassContext
 def run(module: Any, ctx: PassContext) -> None:
     """See the module's text. Raises VariantNeeded, or OutOfResources of a kernel that has no more than one stage."""
     found = [(function, loops_with_dots(function)) for function in functions(module)]
+    stages = max((stages_of(loop, ctx) for _, loops in found for loop in loops), default=1)
     try:
-        allocate_shared_memory.run(module, ctx)
+        allocate_shared_memory.run(module, ctx, squeeze=stages == 1)
     except OutOfResources as error:
-        stages = max((stages_of(loop, ctx) for _, loops in found for loop in loops), default=1)
         if stages > 1:
             lacking, stage = error.required - error.limit, sum(_stage_bytes(function) for function, _ in found)
             fewer = -(-lacking // stage) if stage else 1

@@ -23,12 +23,12 @@ def _scratch(monkeypatch):
     monkeypatch.setattr(pass_, "scratch_of", lambda node, hooks: 512 if node.name == "ttg.convert_layout" else 0)
 
 
-def allocate(body, max_shared=1 << 20):
+def allocate(body, max_shared=1 << 20, **how):
     """(offset by the op's location order, total)."""
     ctx = context(max_shared)
     with mlir_context():
         module = ir.Module.parse(kernel(body))
-        pass_.run(module, ctx)
+        pass_.run(module, ctx, **how)
         offsets = [n.int_attr(pass_.OFFSET) for n in functions(module)[0].nodes() if pass_.OFFSET in n.op.attributes]
     return offsets, ctx.metadata["shared"]
 
@@ -148,6 +148,27 @@ def test_out_of_resources_names_the_largest_buffers_and_their_lines():
     assert f"{4 * SIZE} bytes for a buffer of 4x32x32xf32 (kernel.py:41); {SIZE} bytes for a buffer of 32x32xf32 (kernel.py:43)" in text
     assert "num_stages" in text
     assert allocate(body, max_shared=5 * SIZE)[1] == 5 * SIZE
+
+
+def test_conversions_take_what_is_left(monkeypatch):
+    """One that would not fit alone in any case, one that would not beside a live buffer where asked; stages are then given up elsewhere."""
+    def needs(node, hooks):
+        most = node.int_attr(pass_.MOST_SCRATCH) if pass_.MOST_SCRATCH in node.op.attributes else 1 << 20
+        return max(256, min(4096, most)) if node.name == pass_.CONVERT else 0
+
+    monkeypatch.setattr(pass_, "scratch_of", needs)
+    alone, beside = scratch("%s", "%t") + use("%s"), alloc("%a", src="%t") + scratch("%s", "%t") + load("%x", "%a") + use("%x") + use("%s")
+    assert allocate(alone, 3000) == ([0], 2048) and allocate(alone, 3000, squeeze=False) == ([0], 2048)
+    assert allocate(beside, SIZE + 4096) == ([0, SIZE], SIZE + 4096)
+    assert allocate(beside, SIZE + 2047) == ([0, SIZE], SIZE + 1024)
+    with pytest.raises(OutOfResources, match="shared memory"):
+        allocate(beside, SIZE + 2047, squeeze=False)
+    with pytest.raises(OutOfResources) as caught:  # more than the least
+        allocate(beside, SIZE + 255)
+    assert caught.value.required == SIZE + 256
+    with pytest.raises(OutOfResources) as caught:  # no conversion helps where the buffers do not fit
+        allocate(beside, SIZE - 1)
+    assert caught.value.required == SIZE + 2048
 
 
 @pytest.mark.parametrize("seed", range(40))
