@@ -83,8 +83,12 @@ class Launch:
             w.unless(w.is_(self.nargs, f("positional")), again)
             w.unless(w.is_(names, f("named")), again)
             wanted = f("names")
-            with w.loop(names) as i:  # names of parameters are one object in a process
-                w.unless(w.is_(w.call("PyTuple_GetItem", self.kwnames, i), w.load(wanted, i)), again)
+            with w.loop(names) as i:  # which are mostly one object in a process, but not where a program has read or made them
+                other_name = w.block("other_name")
+                given, known_name = w.call("PyTuple_GetItem", self.kwnames, i), w.load(wanted, i)
+                w.b.cbranch(w.is_(given, known_name), w.steps[-1], other_name)
+                w.b.position_at_end(other_name)
+                w.unless(w.is_(w.int_call("PyObject_RichCompareBool", given, known_name, w.ir.Constant(w.i32, 2)), 1), again)  # Py_EQ
             with w.loop(f("operations")) as i:
                 self._read(w.add(f("operation"), w.b.mul(i, w.word(8 * len(OPERATION)))), again, after_error, tensor, descriptor)
             with w.loop(f("records")) as i:

@@ -148,6 +148,17 @@ def test_unusual_arguments(fake, change):
     told(fake, kernel, **usual)
 
 
+def test_names_that_a_program_has_made(fake):
+    kernel = make()
+    told(fake, kernel, X, 5, X, 6, 7, BLOCK=64, num_warps=4)
+    for _ in range(3):
+        n = len(fake.driver.by_machine_code)
+        kernel[(2,)](X, 5, X, 6, 7, **{"".join(["BL", "OCK"]): 64, "".join(["num_", "warps"]): 4})
+        assert len(fake.driver.by_machine_code) == n + 1
+        kernel[(2,)](X, 5, X, 6, 7, **{"".join(["num_", "warps"]): 4, "".join(["BL", "OCK"]): 32})
+    assert fake.driver.launches[-1][2] == fake.driver.launches[0][2] and kernel.last_launched is not kernel[(2,)](X, 5, X, 6, 7, BLOCK=64, num_warps=4)
+
+
 def test_grids(fake):
     kernel, calls = make(), []
     fake.driver.devices = 2  # each tensor is asked where it lies
