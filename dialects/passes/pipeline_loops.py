@@ -28,6 +28,8 @@ barriers an iteration. A loop that a target's pass marked (``ttg.register_tiles 
       c = dot d, …
 
 and ``ttg.rounds = 2``: the lowering writes the body twice, so that the slot is part of constant addresses and nothing moves between registers.
+
+Loads for which a target's pass found no registers (``ttg.at_use``) are not prefetched: they fill their buffers where they stand, one after another.
 """
 
 from __future__ import annotations

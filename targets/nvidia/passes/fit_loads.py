@@ -187,8 +187,8 @@ class Sum:
         return found if found._follow(function, loop, pointer, False) else None
 
     def words(self, again: _Anew) -> int:
-        """Registers of a thread: of what is not computed in the round, and six for the base, a sum under way and what that is computed of."""
-        return 6 + sum(distinct(v.type) * type_info(v.type).bits // 32 for v, _ in self.tiles if not again.is_cheap(v))
+        """Registers of a thread: of what is not computed in the round, and of eight sums under way."""
+        return 16 + sum(distinct(v.type) * type_info(v.type).bits // 32 for v, _ in self.tiles if not again.is_cheap(v))
 
     def _follow(self, function: Function, loop: Node, value: Any, before: bool) -> bool:
         node = function.def_node(value)
