@@ -19,6 +19,7 @@ from typing import Any
 from tilewright.compiler import names
 from tilewright.dialects.errors import UnsupportedLanguageConstruct
 from tilewright.language import core
+from tilewright.runtime.errors import KernelCallError
 from tilewright.runtime.interpreter_rules import RULES, Spin
 
 _STAYS = (ast.Return, ast.Break, ast.Continue, ast.Import, ast.ImportFrom, ast.NamedExpr, ast.Delete)  # of an if whose branches are not compared
@@ -419,7 +420,8 @@ _codes: weakref.WeakKeyDictionary[Any, types.CodeType] = weakref.WeakKeyDictiona
 
 
 def code_of(fn: Any) -> types.CodeType:
-    """The code of ``fn``, rewritten; without a source: as it is. Cached with the function."""
+    """The code of ``fn``, rewritten; a lambda's as it is. Cached with the function. Raises KernelCallError where the source cannot be read: Python's own
+    meaning of it may be another (``-7 // 2``)."""
     found = _codes.get(fn)
     if found is None:
         found = _codes[fn] = _rewritten(fn)
@@ -430,17 +432,23 @@ def _rewritten(fn: Any) -> types.CodeType:
     code: types.CodeType = fn.__code__
     try:
         lines, first = inspect.getsourcelines(fn)
-    except (OSError, TypeError):
-        return code
+    except (OSError, TypeError) as error:
+        raise KernelCallError(f"the source of {code.co_name!r} cannot be read ({error}); define jit functions in a file or a notebook cell, not by exec or in an "
+                              "interactive prompt") from None
     text = "".join(lines)
     indent = len(text) - len(text.lstrip(" "))
     try:
         tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:  # a lambda in the middle of a statement
-        return code
+        if code.co_name == "<lambda>":
+            return code
+        raise
     node = tree.body[0]
-    if not isinstance(node, ast.FunctionDef):
+    if code.co_name == "<lambda>":
         return code
+    if not isinstance(node, ast.FunctionDef) or node.name != inspect.unwrap(fn).__code__.co_name:
+        raise KernelCallError(f"{code.co_filename}:{code.co_firstlineno}: what stands there is not {code.co_name}: the file was edited since Python has read it; start again, or "
+                              "reload the module")
     rewriter = Rewriter(node, fn.__globals__)
     node.body = rewriter.body(node.body)
     if node.args.kwarg:

@@ -23,6 +23,7 @@ from tilewright.runtime.interpreter_memory import InterpreterError
 
 _MISSING = object()
 _FOR_DEBUGGERS = frozenset({"breakpoint", "__import__"})
+_OF_DEBUGGERS = frozenset({"__pdb_convenience_variables"})  # which pdb keeps in the frame's globals since Python 3.12
 
 
 class Scope(dict[str, Any]):
@@ -56,7 +57,7 @@ def checked(name: str, value: Any) -> Any:
     """``value``, where a kernel may read a global of that name and value; else raises."""
     if names.may_be_read(name, value) or knobs.compilation.allow_non_constexpr_globals:
         return value
-    if name in _FOR_DEBUGGERS and value is getattr(builtins, name):
+    if name in _OF_DEBUGGERS or name in _FOR_DEBUGGERS and value is getattr(builtins, name):
         return value
     raise names.refused_global(name, value)
 

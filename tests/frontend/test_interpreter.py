@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tilewright.dialects.errors import ArgumentError
+from tilewright.runtime.errors import KernelCallError
 from tilewright.runtime.interpreter import InterpretedFunction, InterpreterError
 from tilewright.runtime.interpreter_memory import decode, encode, round_to
 from tilewright.runtime.interpreter_ops import OPS
@@ -20,11 +21,26 @@ def interpreted(source: str, name: str = "kernel"):
     """The function ``name`` of a module with that source, as the interpreter runs it."""
     import linecache
 
-    source = textwrap.dedent(source)
+    source = "import tilewright.language as tl\n" + textwrap.dedent(source)
     scope: dict = {}
     linecache.cache["<kernel>"] = (len(source), None, source.splitlines(True), "<kernel>")
-    exec(compile("import tilewright.language as tl\n" + source, "<kernel>", "exec"), scope)
+    exec(compile(source, "<kernel>", "exec"), scope)
     return InterpretedFunction(scope[name])
+
+
+def test_without_its_source_a_kernel_is_refused():
+    """Python's own // rounds down, the language's towards 0."""
+    import linecache
+
+    text = "def kernel(p, n):\n    for i in range(n):\n        i // 2\n"
+    for lines, told in ((None, "the source of 'kernel' cannot be read"), (text.replace("kernel", "other"), "what stands there is not kernel: the file was edited")):
+        linecache.cache.pop("<moved>", None)
+        if lines:
+            linecache.cache["<moved>"] = (1, None, lines.splitlines(True), "<moved>")
+        scope: dict = {}
+        exec(compile(text, "<moved>", "exec"), scope)
+        with pytest.raises(KernelCallError, match=told):
+            InterpretedFunction(scope["kernel"])[(1,)](np.zeros(1), 2)
 
 
 def test_out_of_bounds_store_is_an_error_that_names_the_element():
