@@ -213,8 +213,9 @@ class JITCallable:
 
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         if key != self._key:
-            self._key = key
-            self._code_changed()  # before launches look at the new checks
+            had_another, self._key = bool(self._key), key
+            if had_another:  # else the first launch of every kernel would take itself for overtaken
+                self._code_changed()  # before launches look at the new checks
         self._checks = list(checks.values())
         self._slow_checks = [u for u in uses if not u.places]
         self.hash = key

@@ -312,6 +312,19 @@ def test_device_of_arguments_is_checked(fake, monkeypatch):
         registry.unregister("gpu")
 
 
+def test_the_first_launch_is_remembered(fake):
+    """What it found serves the second: its key is no change of the code."""
+    @triton.jit
+    def new(x, n):
+        tl.store(x, n + FACTOR)
+
+    x = aligned(8)
+    new[(1,)](x, 5)
+    found = dict(new._entries)
+    new[(1,)](x, 5)
+    assert found and found.items() <= new._entries.items()
+
+
 def test_a_target_set_after_a_launch_is_followed(fake, monkeypatch):
     x = aligned(8)
     monkeypatch.delenv("TILEWRIGHT_TARGET")
