@@ -1,7 +1,7 @@
 """Write tests/slow_tests.txt, the tests that ``-m "not slow"`` leaves out beside those marked in the source, from a run's times.
 
     pytest -n 2 -o junit_family=xunit1 --junitxml=run.xml
-    python tests/choose_slow.py run.xml [--seconds 540]
+    python tests/choose_slow.py run.xml [--seconds 400]
 
 The longest tests go first, until those that are left take ``--seconds`` (of one core; the quick run is to take five minutes on two). The
 last test of a function always stays, the shortest of its parameters, unless it takes more than ``LONGEST`` seconds by itself.
@@ -49,7 +49,7 @@ def choose(seconds: Mapping[str, float], budget: float) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("junit", type=pathlib.Path)
-    parser.add_argument("--seconds", type=float, default=540.0)
+    parser.add_argument("--seconds", type=float, default=400.0)
     arguments = parser.parse_args()
     known = times(arguments.junit)
     chosen = choose(known, arguments.seconds)
