@@ -20,13 +20,14 @@ from tilewright.dialects.analysis.liveness import Interval, Liveness
 from tilewright.dialects.analysis.structure import Node, functions
 from tilewright.dialects.encodings import downcast, shared_alignment, shared_elements, shared_rank, storage_bits
 from tilewright.dialects.errors import OutOfResources
+from tilewright.dialects.lowering.convert_layout import MOST_SCRATCH
 from tilewright.dialects.lowering.hooks import TargetHooks
 from tilewright.dialects.pass_runner import place_of
 from tilewright.dialects.pipeline import PassContext
 
 BUFFER_ALIGNMENT = 128
 SCRATCH_ALIGNMENT = 16
-CONVERT, MOST_SCRATCH = "ttg.convert_layout", "allocation.most_scratch"
+CONVERT = "ttg.convert_layout"
 OFFSET = "allocation.offset"
 _NO_SCRATCH = ("arith.", "math.", "scf.", "func.", "ttg.local_", "ttg.memdesc_", "ttg.async_")
 

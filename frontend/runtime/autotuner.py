@@ -37,7 +37,6 @@ from tilewright.runtime.autotuner_checks import (
 from tilewright.runtime.errors import AssemblerError, AutotunerError, OutOfResources, PTXASError
 from tilewright.runtime.heuristic_rules import Heuristics, heuristics
 from tilewright.runtime.jit import KernelInterface
-from tilewright.runtime.pickled import kept_by_name
 from tilewright.runtime.specialize import constexpr_key
 
 __all__ = ["Autotuner", "Config", "Heuristics", "OutOfResources", "PTXASError", "autotune", "heuristics"]
@@ -215,15 +214,6 @@ class Autotuner(KernelInterface):
         self.__name__ = getattr(base, "__name__", "kernel")
         self.__doc__ = getattr(base, "__doc__", None)
         self.__module__ = getattr(base, "__module__", "")
-
-    def __reduce__(self) -> Any:
-        return kept_by_name(self)
-
-    def __copy__(self) -> Autotuner:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Autotuner:
-        return self  # as the kernel's: what is measured for one is known to all
 
     @property
     def nargs(self) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ from typing import Any
 from tilewright.runtime.autotuner_checks import called, check_names, check_rules, parameters
 from tilewright.runtime.errors import HeuristicError
 from tilewright.runtime.jit import KernelInterface
-from tilewright.runtime.pickled import kept_by_name
 
 
 class _RuleArguments(dict[str, Any]):
@@ -34,15 +33,6 @@ class Heuristics(KernelInterface):
         self.__name__ = getattr(fn, "__name__", "kernel")
         self.__doc__ = getattr(fn, "__doc__", None)
         self.__module__ = getattr(fn, "__module__", "")
-
-    def __reduce__(self) -> Any:
-        return kept_by_name(self)
-
-    def __copy__(self) -> Heuristics:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Heuristics:
-        return self
 
     def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         for name, rule in self.values.items():

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright import knobs
 from tilewright.language.const import ConstexprFunction, constexpr_function  # noqa: F401 - Triton has them here, where torch.compile looks
@@ -23,7 +23,7 @@ from tilewright.runtime.compile_ahead import compiling
 from tilewright.runtime.driver import driver, keeps_code
 from tilewright.runtime.errors import ArgumentError, KernelCallError
 from tilewright.runtime.explain import choices, named, tell
-from tilewright.runtime.pickled import reduced
+from tilewright.runtime.pickled import kept_by_name, reduced
 from tilewright.runtime.refusals import (
     check_constexpr,
     check_current,
@@ -54,6 +54,9 @@ from tilewright.runtime.warm_launch import (
 )
 from tilewright.targets.protocol import is_pinned
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 # os.environ decodes and encodes on every look-up (1 µs); its own dictionary takes 60 ns
 _environ: Any = getattr(os.environ, "_data", os.environ)
 _TARGET_VARIABLE: Any = os.environ.encodekey("TILEWRIGHT_TARGET") if _environ is not os.environ else "TILEWRIGHT_TARGET"  # type: ignore[attr-defined]
@@ -61,7 +64,7 @@ _environ_get = _environ.get
 
 
 class KernelInterface:
-    """Something that is launched as ``kernel[grid](*args)``."""
+    """Something that is launched as ``kernel[grid](*args)``. Copies are itself: what was compiled or measured for one is known to all; it is pickled by its name."""
 
     run: Callable[..., Any]
 
@@ -77,6 +80,15 @@ class KernelInterface:
         if grid is MISSING:
             normalise_grid(grid)
         return self.run(*map(MockTensor.wrap_dtype, args), grid=grid, warmup=True, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return kept_by_name(self)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     def explain_last_launch(self) -> str:
         """What was launched last, what the compiler chose for it and why; see ``CompiledKernel.explain``."""
@@ -261,12 +273,6 @@ class JITFunction(JITCallable, KernelInterface, metaclass=_Replaceable):
 
     def __reduce__(self) -> Any:
         return reduced(self)
-
-    def __copy__(self) -> JITFunction:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> JITFunction:
-        return self
 
     # ---------------------------------------------------------------------------------------------------------- launch
     def _first_launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
